@@ -1,0 +1,2 @@
+//! The `bgrp` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Bgrp: the engine that runs keyed tasks.
