@@ -1,1 +1,4 @@
 //! Bgrp: the engine that runs keyed tasks.
+#![allow(dead_code)]
+
+mod shard;
