@@ -2,3 +2,6 @@
 #![allow(dead_code)]
 
 mod shard;
+mod time;
+
+pub use time::clock::{Clock, MonotonicClock, VirtualClock};
