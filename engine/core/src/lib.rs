@@ -3,5 +3,6 @@
 
 mod shard;
 mod time;
+pub mod topology;
 
 pub use time::clock::{Clock, MonotonicClock, VirtualClock};
