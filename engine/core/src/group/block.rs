@@ -22,26 +22,30 @@ use crate::{outcome::Trouble, ready::link::Link};
 
 /// What the claim holder owns of a group, always.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Producer<T> {
     pub(crate) tail: End<T>,
+    /// The block holds a group (as opposed to being free for reuse).
+    pub(crate) live: bool,
+    /// The block is in the shard's list of groups that have a segment.
+    pub(crate) listed: bool,
     /// Tasks written in this chunk and not published yet.
     pub(crate) pending: u32,
     /// Live handles; a pinned group is not reclaimed.
     pub(crate) pins: u32,
-    /// The block holds a group (as opposed to being free for reuse).
-    pub(crate) live: bool,
-    /// The group's segment is in the shard's list of attached ones.
-    pub(crate) listed: bool,
+    /// The hash bits under which the map knows the group.
+    pub(crate) hash: u32,
 }
 
 /// What the token holder owns of a busy group, and the claim holder of an idle one.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Consumer<T> {
     pub(crate) head: End<T>,
-    /// Milliseconds on the engine's clock (low 32 bits) since when the oldest task waits, for linger.
-    pub(crate) since: u32,
     /// The per-group state is initialised.
     pub(crate) opened: bool,
+    /// Milliseconds on the engine's clock (low 32 bits) since when the oldest task waits, for linger.
+    pub(crate) since: u32,
     /// Attempts and failures of the tasks at the head; none for a group without failures.
     pub(crate) trouble: Option<Box<Trouble>>,
 }
@@ -118,15 +122,16 @@ impl<K, T, S> Block<K, T, S> {
                 word: Word::new(),
                 producer: UnsafeCell::new(Producer {
                     tail: End::detached(),
-                    pending: 0,
-                    pins: 0,
                     live: false,
                     listed: false,
+                    pending: 0,
+                    pins: 0,
+                    hash: 0,
                 }),
                 consumer: UnsafeCell::new(Consumer {
                     head: End::detached(),
-                    since: 0,
                     opened: false,
+                    since: 0,
                     trouble: None,
                 }),
                 shard,
