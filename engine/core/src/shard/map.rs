@@ -22,6 +22,8 @@
 //! * I2: an entry is in exactly one of the two tables.
 //! * I3: one `insert` or `remove` visits at most [`MOVES_PER_OP`] slots of the table being left.
 //! * I4: a table has a vacant slot; a table is left for good before the next change of size is due.
+//! * I5: slots are allocated when the first entry comes and released when the walk has passed, one
+//!   segment of 32 KB at a time; no operation clears or releases memory in proportion to the map.
 //!
 //! Why I4 holds: a table of C slots takes at most C / 16 operations to leave. Growing begins at
 //! 3/4 C and ends with at most 13/16 C entries in 2 C slots; shrinking begins below C / 8 and ends
@@ -29,16 +31,22 @@
 //!
 //! Cost: `get` of a known key is one cache miss (1.5 or 2.5 slots on average at the lowest and the
 //! highest load, 8 of them on a line), of an unknown key 8.5 slots at the highest load; 10.7 to 21.3
-//! bytes per entry, and half of that again while the smaller table is being left. Measured with
-//! 0.9 million entries: a limit of 7/8 makes a known key 13 ns instead of 10 and an unknown one 26
-//! instead of 21, and saves 1.6 bytes at best; so the limit is 3/4. A change of size costs the call
-//! that begins it an allocation of zero pages, which the kernel gives out lazily, and the call that
-//! ends it the release of the table that is empty by then (1 ms for 8 MB, a million slots).
+//! bytes per entry, and at most half of that again while the smaller table is being left. Measured:
+//! * the limit: a load of 0.85, which a limit of 7/8 allows, made a known key 13 ns and an unknown
+//!   one 26; a load of 0.72 made them 10 and 21 (0.9 and 0.76 million entries). 7/8 saves 1.6 bytes
+//!   an entry at best; so the limit is 3/4.
+//! * the segments: a `get` costs 1 ns more than in one piece (9.4 instead of 8.4 ns with 47,000
+//!   entries, 12 instead of 11 with 760,000); but one piece of 8 MB, a million slots, took 1.1 ms to
+//!   release, in which its shard stood still. With them the slowest of millions of operations took
+//!   0.13 ms, as much as the machine does to any code.
 
 use std::mem;
 
 /// Slots of the table being left that one `insert` or `remove` visits at most.
 pub(crate) const MOVES_PER_OP: usize = 16;
+
+/// Slots that are allocated and released at once: 32 KB. Few in tests, which then cross many edges.
+const SEGMENT: usize = if cfg!(test) { 32 } else { 4096 };
 
 const MIN_BITS: u32 = 4;
 const MAX_BITS: u32 = 32;
@@ -84,13 +92,12 @@ impl Map {
 
     /// Entries it can hold before it allocates again.
     pub(crate) fn capacity(&self) -> usize {
-        limit(self.main.slots.len())
+        limit(self.main.slots())
     }
 
     /// Bytes allocated, both tables counted while there are two.
     pub(crate) fn heap_bytes(&self) -> usize {
-        let leaving = self.leaving.as_ref().map_or(0, |l| l.table.slots.len());
-        (self.main.slots.len() + leaving) * mem::size_of::<u64>()
+        self.main.heap_bytes() + self.leaving.as_ref().map_or(0, |l| l.table.heap_bytes())
     }
 
     /// The index stored under `hash` that `eq` accepts. `eq` is called only with indices whose
@@ -113,7 +120,7 @@ impl Map {
     pub(crate) fn insert(&mut self, hash: u32, index: u32) {
         assert!(index != u32::MAX, "group index {index} does not fit a map entry");
         self.migrate();
-        if self.leaving.is_none() && self.len >= limit(self.main.slots.len()) {
+        if self.leaving.is_none() && self.len >= limit(self.main.slots()) {
             self.grow(hash);
         }
         self.main.put(pack(hash, index));
@@ -135,7 +142,7 @@ impl Map {
         let Some((slot, _)) = self.main.find(hash, &mut |i| i == index) else { return false };
         let vacated = self.main.take(slot);
         self.len -= 1;
-        if self.leaving.is_none() && self.len < floor(self.main.slots.len()) {
+        if self.leaving.is_none() && self.len < floor(self.main.slots()) {
             self.leave_for(self.main.bits() - 1, vacated);
         }
         true
@@ -156,16 +163,12 @@ impl Map {
     /// more remain. `insert` and `remove` call it; an owner that only reads may.
     pub(crate) fn migrate(&mut self) -> bool {
         let Some(leaving) = &mut self.leaving else { return false };
-        let mask = leaving.table.slots.len() - 1;
         for _ in 0..MOVES_PER_OP {
             if leaving.len == 0 {
                 break;
             }
-            let entry = mem::take(&mut leaving.table.slots[leaving.next]);
-            leaving.next = leaving.next.wrapping_sub(1) & mask;
-            if entry != VACANT {
+            if let Some(entry) = leaving.step() {
                 self.main.put(entry);
-                leaving.len -= 1;
             }
         }
         if leaving.len == 0 {
@@ -176,10 +179,8 @@ impl Map {
 
     /// Calls `f` with every index, in no order that means anything.
     pub(crate) fn for_each(&self, mut f: impl FnMut(u32)) {
-        let leaving = self.leaving.iter().flat_map(|l| l.table.slots.iter());
-        for &entry in self.main.slots.iter().chain(leaving).filter(|&&e| e != VACANT) {
-            f(index_of(entry));
-        }
+        let leaving = self.leaving.iter().flat_map(|leaving| leaving.table.entries());
+        self.main.entries().chain(leaving).for_each(|entry| f(index_of(entry)));
     }
 
     #[cold]
@@ -200,7 +201,7 @@ impl Map {
     fn leave_for(&mut self, bits: u32, vacant: usize) {
         debug_assert!(self.leaving.is_none(), "I4");
         let table = mem::replace(&mut self.main, Table::new(bits));
-        let next = vacant.wrapping_sub(1) & (table.slots.len() - 1);
+        let next = vacant.wrapping_sub(1) & table.mask;
         self.leaving = Some(Leaving { table, len: self.len, stop: vacant, next });
     }
 }
@@ -219,9 +220,24 @@ impl Leaving {
     /// `false` when the walk has passed the home of `hash`: entries never sit below their home.
     #[inline]
     fn may_hold(&self, hash: u32) -> bool {
-        let mask = self.table.slots.len() - 1;
-        let below_stop = |slot: usize| self.stop.wrapping_sub(slot) & mask;
+        let below_stop = |slot: usize| self.stop.wrapping_sub(slot) & self.table.mask;
         below_stop(self.table.home(hash)) >= below_stop(self.next)
+    }
+
+    /// Visits one slot and takes what is in it.
+    fn step(&mut self) -> Option<u64> {
+        let slot = self.next;
+        self.next = slot.wrapping_sub(1) & self.table.mask;
+        let entry = self.table.at(slot);
+        if entry != VACANT {
+            self.table.set(slot, VACANT);
+            self.len -= 1;
+        }
+        // The segment of `stop` is the first and the last one, and goes with the table.
+        if slot.is_multiple_of(SEGMENT) && slot / SEGMENT != self.stop / SEGMENT {
+            self.table.release(slot / SEGMENT);
+        }
+        (entry != VACANT).then_some(entry)
     }
 }
 
@@ -240,21 +256,37 @@ fn index_of(entry: u64) -> u32 {
 }
 
 /// A power of two of slots, probed one after the other; or none at all.
+///
+/// They are in segments, so that a large table is neither cleared nor released at once (I5). A
+/// segment of no slots stands for one that is all vacant.
 #[derive(Default)]
 struct Table {
-    slots: Box<[u64]>,
+    segments: Box<[Box<[u64]>]>,
+    /// Slots, less one; 0 for no slots.
+    mask: usize,
     shift: u32,
+    /// Segments that have their slots.
+    allocated: usize,
 }
 
 impl Table {
     fn new(bits: u32) -> Self {
-        // Zeroes asked from the allocator as such: a large table is not written here.
-        Self { slots: vec![VACANT; 1 << bits].into_boxed_slice(), shift: 32 - bits }
+        let slots = 1usize << bits;
+        let segments = (0..slots.div_ceil(SEGMENT)).map(|_| Box::default()).collect();
+        Self { segments, mask: slots - 1, shift: 32 - bits, allocated: 0 }
+    }
+
+    fn slots(&self) -> usize {
+        if self.segments.is_empty() { 0 } else { self.mask + 1 }
     }
 
     /// Binary logarithm of the slots; 0 for a table that has none.
     fn bits(&self) -> u32 {
-        if self.slots.is_empty() { 0 } else { 32 - self.shift }
+        if self.segments.is_empty() { 0 } else { 32 - self.shift }
+    }
+
+    fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.segments) + self.allocated * self.slots().min(SEGMENT) * size_of::<u64>()
     }
 
     #[inline]
@@ -262,59 +294,89 @@ impl Table {
         (hash >> self.shift) as usize
     }
 
+    fn at(&self, slot: usize) -> u64 {
+        self.segments[slot / SEGMENT].get(slot % SEGMENT).copied().unwrap_or(VACANT)
+    }
+
+    fn set(&mut self, slot: usize, entry: u64) {
+        let segment = &mut self.segments[slot / SEGMENT];
+        if segment.is_empty() {
+            // Zeroes asked from the allocator as such, which has them at hand as a rule.
+            *segment = vec![VACANT; SEGMENT.min(self.mask + 1)].into_boxed_slice();
+            self.allocated += 1;
+        }
+        segment[slot % SEGMENT] = entry;
+    }
+
+    /// Releases a segment of which all slots are vacant.
+    fn release(&mut self, segment: usize) {
+        if !mem::take(&mut self.segments[segment]).is_empty() {
+            self.allocated -= 1;
+        }
+    }
+
+    fn entries(&self) -> impl Iterator<Item = u64> {
+        self.segments.iter().flatten().copied().filter(|&entry| entry != VACANT)
+    }
+
     #[inline]
     fn find(&self, hash: u32, eq: &mut impl FnMut(u32) -> bool) -> Option<(usize, u32)> {
-        let mask = self.slots.len().checked_sub(1)?;
         let mut slot = self.home(hash);
         loop {
-            let entry = self.slots[slot & mask];
-            if entry == VACANT {
+            let run = self.segments.get(slot / SEGMENT)?.get(slot % SEGMENT..)?;
+            if run.is_empty() {
                 return None;
             }
-            if hash_of(entry) == hash && eq(index_of(entry)) {
-                return Some((slot & mask, index_of(entry)));
+            for &entry in run {
+                if entry == VACANT {
+                    return None;
+                }
+                if hash_of(entry) == hash && eq(index_of(entry)) {
+                    return Some((slot, index_of(entry)));
+                }
+                slot += 1;
             }
-            slot += 1;
+            slot &= self.mask;
         }
     }
 
     fn vacant_from(&self, hash: u32) -> usize {
-        let mask = self.slots.len() - 1;
         let mut slot = self.home(hash);
-        while self.slots[slot & mask] != VACANT {
-            slot += 1;
+        while self.at(slot) != VACANT {
+            slot = (slot + 1) & self.mask;
         }
-        slot & mask
+        slot
     }
 
     fn put(&mut self, entry: u64) {
-        let slot = self.vacant_from(hash_of(entry));
-        self.slots[slot] = entry;
+        self.set(self.vacant_from(hash_of(entry)), entry);
     }
 
     /// Empties `slot`, moving up what only it made reachable; returns the slot vacant in the end.
     fn take(&mut self, slot: usize) -> usize {
-        let mask = self.slots.len() - 1;
         let (mut hole, mut slot) = (slot, slot);
         loop {
-            slot = (slot + 1) & mask;
-            let entry = self.slots[slot];
+            slot = (slot + 1) & self.mask;
+            let entry = self.at(slot);
             if entry == VACANT {
                 break;
             }
-            let from_home = slot.wrapping_sub(self.home(hash_of(entry))) & mask;
-            if from_home >= slot.wrapping_sub(hole) & mask {
-                self.slots[hole] = entry;
+            let from_home = slot.wrapping_sub(self.home(hash_of(entry))) & self.mask;
+            if from_home >= slot.wrapping_sub(hole) & self.mask {
+                self.set(hole, entry);
                 hole = slot;
             }
         }
-        self.slots[hole] = VACANT;
+        self.set(hole, VACANT);
         hole
     }
 
     #[inline]
     fn prefetch(&self, hash: u32) {
-        if let Some(entry) = self.slots.get(self.home(hash)) {
+        let home = self.home(hash);
+        if let Some(segment) = self.segments.get(home / SEGMENT)
+            && let Some(entry) = segment.get(home % SEGMENT)
+        {
             prefetch(entry);
         }
     }
