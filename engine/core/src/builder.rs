@@ -65,7 +65,7 @@ impl<K, T> Builder<K, T> {
 
 impl<K, T, S> Builder<K, T, S> {
     /// How many workers: [`Workers::per_core`] (the default: one pinned worker for each CPU that the process may use)
-    /// for handlers that compute, or a number for handlers that wait. 1 to 4,096.
+    /// for handlers that compute, or a number for handlers that wait. 1 to 1,024.
     pub fn workers(mut self, workers: impl Into<Workers>) -> Self {
         self.draft.workers = workers.into();
         self
@@ -139,10 +139,7 @@ impl<K, T, S> Builder<K, T, S> {
     /// State that each group has for itself: opened by `open` at the group's first dispatch, handed to the handler as
     /// `&mut`, dropped when the group is reclaimed or the engine ends. No lock is needed: tasks of a group run one
     /// after another.
-    pub fn state<S2>(
-        self,
-        open: impl Fn(&K) -> S2 + Send + Sync + 'static,
-    ) -> Builder<K, T, S2> {
+    pub fn state<S2>(self, open: impl Fn(&K) -> S2 + Send + Sync + 'static) -> Builder<K, T, S2> {
         Builder { draft: self.draft, open: Box::new(open) }
     }
 }
@@ -268,7 +265,7 @@ impl<K, T> Draft<K, T> {
             }
         };
         if let Workers::Fixed(n) = self.workers {
-            bound("workers", n, 1, 4_096, "between 1 and 4096")?;
+            bound("workers", n, 1, 1_024, "between 1 and 1024")?;
         }
         bound("batch_size", self.batch_size, 1, 1 << 16, "between 1 and 65536")?;
         bound("capacity", self.capacity, 64, 1 << 30, "between 64 and 1073741824")?;
@@ -307,7 +304,8 @@ impl<K, T> Draft<K, T> {
         let plan = Plan::new(&machine, self.workers);
         let workers = plan.workers.len();
         let busy = workers.min(plan.effective_cpus.max(1));
-        let shards = (SHARDS_PER_CPU * busy).next_power_of_two().min(prev_power_of_two(self.capacity / 8));
+        let shards =
+            (SHARDS_PER_CPU * busy).next_power_of_two().min(prev_power_of_two(self.capacity / 8));
         let ring = prev_power_of_two(self.capacity / 2 / shards).min(RING);
         let settings = Settings {
             batch: self.batch_size as u32,

@@ -195,11 +195,7 @@ impl Bgrp {
         BgrpReport {
             done: report.done,
             failed: report.failed,
-            left: report
-                .left
-                .iter()
-                .map(|left| (left.key.to_string(), left.tasks.len()))
-                .collect(),
+            left: report.left.iter().map(|left| (left.key.to_string(), left.tasks.len())).collect(),
             running: report.running,
         }
     }
@@ -237,7 +233,9 @@ mod tests {
         let witness = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let count = |by: usize| {
             let witness = witness.clone();
-            move || drop(witness.fetch_add(by, std::sync::atomic::Ordering::Relaxed))
+            move || {
+                witness.fetch_add(by, std::sync::atomic::Ordering::Relaxed);
+            }
         };
         let large = [1usize; 40];
         let (small, wide) = (count(1), count(10));

@@ -145,8 +145,7 @@ where
     }
 
     fn wait_drained(&self, deadline: Option<Instant>) -> bool {
-        self.watch
-            .wait_until(deadline, || self.is_drained() || self.front.status.stops())
+        self.watch.wait_until(deadline, || self.is_drained() || self.front.status.stops())
             && self.is_drained()
     }
 

@@ -3,7 +3,13 @@
 //! Cost of a submit: the hash, one read-modify-write on the shard's tail, one cell written, three loads of lines that
 //! seldom change (filter, head, flag). The number of keys does not matter.
 
-use std::{cell::Cell, hash::{BuildHasher, Hash}, ptr::NonNull, sync::Arc, time::{Duration, Instant}};
+use std::{
+    cell::Cell,
+    hash::Hash,
+    ptr::NonNull,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use ahash::RandomState;
 use crossbeam_utils::CachePadded;

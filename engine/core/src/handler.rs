@@ -35,7 +35,6 @@ pub(crate) enum Phase {
 }
 
 /// One dispatch of a group: what the handler may do, and what came of it.
-#[derive(Debug)]
 pub(crate) struct Turn<'a, K, T> {
     pub(crate) key: &'a K,
     pub(crate) head: &'a mut End<T>,
@@ -58,7 +57,6 @@ pub(crate) struct Turn<'a, K, T> {
 
 /// The time that one dispatch may take before the group goes to the tail. Checked after 4, 8, 16 and then every 16
 /// tasks, so that a dispatch of few tasks reads no clock.
-#[derive(Debug)]
 pub(crate) struct Budget<'a> {
     pub(crate) clock: &'a dyn Clock,
     pub(crate) nanos: u64,

@@ -75,13 +75,7 @@ impl<K: Hash + Eq, T> Producer<K, T> {
     }
 
     #[inline]
-    fn push(
-        &mut self,
-        shard: usize,
-        hash: u32,
-        key: K,
-        task: T,
-    ) -> Result<(), SubmitError<K, T>> {
+    fn push(&mut self, shard: usize, hash: u32, key: K, task: T) -> Result<(), SubmitError<K, T>> {
         let front = &*self.front;
         let lane = &*self.lanes[shard];
         lane.begin();

@@ -100,10 +100,6 @@ impl<K, T> Group<K, T> {
         // SAFETY: the caller's promise.
         unsafe { (*self.key.get()).assume_init_read() }
     }
-
-    pub(crate) fn link(&self) -> NonNull<Link> {
-        NonNull::from(self).cast()
-    }
 }
 
 /// A group with its state.
@@ -174,7 +170,9 @@ impl<K, T, S> Slab<K, T, S> {
         debug_assert!(index < self.used);
         // SAFETY: indices come from `add`, so the chunk exists and the offset is inside it.
         unsafe {
-            self.chunks.get_unchecked((index >> CHUNK_SHIFT) as usize).add((index & (CHUNK - 1)) as usize)
+            self.chunks
+                .get_unchecked((index >> CHUNK_SHIFT) as usize)
+                .add((index & (CHUNK - 1)) as usize)
         }
     }
 

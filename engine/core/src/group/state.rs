@@ -176,12 +176,8 @@ impl Word {
             }
             let next = seen.lingering();
             // ORDERING: Release hands the consumer side to whoever clears LINGER; Acquire as in `load`.
-            match self.0.compare_exchange_weak(
-                seen.0,
-                next.0,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            ) {
+            match self.0.compare_exchange_weak(seen.0, next.0, Ordering::AcqRel, Ordering::Acquire)
+            {
                 Ok(_) => return Ok(next.sequence()),
                 Err(now) => seen = State(now),
             }

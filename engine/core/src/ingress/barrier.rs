@@ -56,12 +56,7 @@ impl Barrier {
 fn register() -> bool {
     // SAFETY: membarrier takes no pointers.
     let answer = unsafe {
-        libc::syscall(
-            libc::SYS_membarrier,
-            libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED,
-            0,
-            0,
-        )
+        libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0)
     };
     answer == 0
 }

@@ -147,11 +147,8 @@ impl<K, T> Ring<K, T> {
             let n = (free as u64).min(u64::from(want));
             // ORDERING: SeqCst: the store of the store-load race with a shard that goes idle (shard/flag.rs): the
             // claim holder stores IDLE and loads the tail, we store the tail and load the flag.
-            let order = if mutant("ring-reserve-relaxed") {
-                Ordering::Relaxed
-            } else {
-                Ordering::SeqCst
-            };
+            let order =
+                if mutant("ring-reserve-relaxed") { Ordering::Relaxed } else { Ordering::SeqCst };
             match self.tail.compare_exchange_weak(tail, tail + n, order, Ordering::Relaxed) {
                 Ok(_) => {
                     if !mutant("ring-reserve-relaxed") {
@@ -283,11 +280,6 @@ impl<K, T> Ring<K, T> {
         // ORDERING: AcqRel: the reservations before it are those that count.
         self.tail.fetch_or(CLOSED, Ordering::AcqRel);
     }
-
-    /// The number of cells.
-    pub(crate) fn capacity(&self) -> usize {
-        self.cells.len()
-    }
 }
 
 impl<K, T> Drop for Ring<K, T> {
@@ -328,7 +320,8 @@ mod tests {
             let ring = Ring::new(4, start);
             let mut head = start;
             for i in 0..40u64 {
-                let address = if i % 3 == 0 { Address::Group(i as u32) } else { Address::Key(7, i) };
+                let address =
+                    if i % 3 == 0 { Address::Group(i as u32) } else { Address::Key(7, i) };
                 ring.push(address, i.to_string()).expect("room");
                 if i % 2 == 1 {
                     for wanted in [i - 1, i] {

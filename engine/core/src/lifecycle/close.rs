@@ -11,8 +11,7 @@
 use std::{
     collections::HashSet,
     ptr::NonNull,
-
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -172,7 +171,9 @@ where
                 let group = back.group(index);
                 // SAFETY: we hold the claim.
                 let live = unsafe { group.producer() }.live;
-                if !live || group.word.load().count() == 0 || running.contains(&NonNull::from(group))
+                if !live
+                    || group.word.load().count() == 0
+                    || running.contains(&NonNull::from(group))
                 {
                     continue;
                 }
@@ -217,7 +218,7 @@ impl<K, T, W: Work<K, T>> Drop for Core<K, T, W> {
         let mut pool = Pool::new(self.segments.clone());
         let mut lost = 0;
         for back in &self.backs {
-            let mut back = back.lock();
+            let back = back.lock();
             for index in 0..back.slab.used() {
                 let group = back.group(index);
                 // SAFETY: the last owner of the core has every claim and every token.
@@ -259,4 +260,3 @@ impl<K, T, W: Work<K, T>> Drop for Core<K, T, W> {
         }
     }
 }
-

@@ -48,7 +48,8 @@ impl Inbox {
             return chain;
         }
         // ORDERING: Acquire pairs with the Release of every push since the last take.
-        let order = if mutant("inbox-take-relaxed") { Ordering::Relaxed } else { Ordering::Acquire };
+        let order =
+            if mutant("inbox-take-relaxed") { Ordering::Relaxed } else { Ordering::Acquire };
         let mut raw = self.0.swap(ptr::null_mut(), order);
         while !raw.is_null() {
             // SAFETY: the swap made the whole list ours.

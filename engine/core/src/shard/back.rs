@@ -13,7 +13,6 @@ use crate::{
 };
 
 /// See the module text.
-#[derive(Debug)]
 pub(crate) struct Back<K, T, S> {
     pub(crate) map: Map,
     pub(crate) slab: Slab<K, T, S>,

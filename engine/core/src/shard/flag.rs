@@ -22,8 +22,8 @@
 //! | heavy barrier for unpublished | fence | light barrier of the producer | loom_ring `idle_gap`, mutants `barrier-light-missing`, `barrier-heavy-missing` |
 //! | `ring`: IDLE to READY | SeqCst CAS | other producers: one of them gets the unit | loom_ring, mutant `flag-ring-no-cas` |
 
-use crate::sync::{AtomicU32, Ordering, mutant, seqcst_for_loom};
 use crate::ingress::{barrier::Barrier, ring::Ring};
+use crate::sync::{AtomicU32, Ordering, mutant, seqcst_for_loom};
 
 const IDLE: u32 = 0;
 const READY: u32 = 1;
@@ -91,14 +91,7 @@ impl Flag {
         }
         true
     }
-
-    /// The unit is somewhere (statistics, tests).
-    #[cfg(test)]
-    pub(crate) fn is_ready(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == READY
-    }
 }
 
 /// How often a claim holder looks at a gap before it pays the heavy barrier.
 const GAP_SPINS: u32 = if cfg!(loom) { 0 } else { 32 };
-

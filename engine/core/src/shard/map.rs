@@ -85,11 +85,13 @@ impl Map {
         Self::default()
     }
 
+    #[cfg(test)]
     /// Entries held.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
+    #[cfg(test)]
     /// Entries it can hold before it allocates again.
     pub(crate) fn capacity(&self) -> usize {
         limit(self.main.slots())
@@ -177,6 +179,7 @@ impl Map {
         self.leaving.is_some()
     }
 
+    #[cfg(test)]
     /// Calls `f` with every index, in no order that means anything.
     pub(crate) fn for_each(&self, mut f: impl FnMut(u32)) {
         let leaving = self.leaving.iter().flat_map(|leaving| leaving.table.entries());
@@ -315,6 +318,7 @@ impl Table {
         }
     }
 
+    #[cfg(test)]
     fn entries(&self) -> impl Iterator<Item = u64> {
         self.segments.iter().flatten().copied().filter(|&entry| entry != VACANT)
     }

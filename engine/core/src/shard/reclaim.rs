@@ -64,7 +64,10 @@ impl<K, T, S> Back<K, T, S> {
         let group = self.group(index);
         // SAFETY: we hold the claim.
         let producer = unsafe { group.producer() };
-        if !producer.live || producer.pins > 0 || producer.pending > 0 || !group.word.load().is_quiet()
+        if !producer.live
+            || producer.pins > 0
+            || producer.pending > 0
+            || !group.word.load().is_quiet()
         {
             return false;
         }

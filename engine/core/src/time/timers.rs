@@ -37,7 +37,6 @@ pub(crate) enum Entry<K, T> {
 unsafe impl<K: Send, T: Send> Send for Entry<K, T> {}
 
 /// See the module text.
-#[derive(Debug)]
 pub(crate) struct Timers<K, T> {
     wheel: Mutex<(Wheel<Entry<K, T>>, Vec<Entry<K, T>>)>,
     /// The tick at which somebody should look; `NEVER` when nothing waits.
@@ -123,13 +122,6 @@ impl<K, T> Timers<K, T> {
             }
         }
         self.next.store(wheel.next_deadline().unwrap_or(NEVER), Ordering::Relaxed);
-    }
-
-    /// Forgets every entry. Only when no worker runs: tokens lie in blocks then (lifecycle/close.rs).
-    pub(crate) fn forget(&self) {
-        let mut wheel = self.wheel.lock();
-        wheel.0.drain().for_each(drop);
-        self.next.store(NEVER, Ordering::Relaxed);
     }
 
     /// Worker `id` is about to park: may it keep the time, and how long may it sleep at most?

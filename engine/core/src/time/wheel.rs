@@ -87,6 +87,7 @@ impl<E> Wheel<E> {
         }
     }
 
+    #[cfg(test)]
     /// Entries held.
     pub(crate) fn len(&self) -> usize {
         self.len

@@ -16,6 +16,7 @@ pub(crate) enum PinError {
     /// The kernel said no, most often since the CPU went offline or out of the mask.
     Refused { cpu: usize, why: io::Error },
     /// This system has no call for it.
+    #[cfg_attr(target_os = "linux", allow(dead_code))]
     Unsupported,
 }
 

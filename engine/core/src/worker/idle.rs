@@ -180,12 +180,6 @@ impl Idle {
     pub(crate) fn sleepers(&self) -> usize {
         sleeping(self.word.load(Ordering::Relaxed)) as usize
     }
-
-    /// How many workers search now (statistics, tests).
-    #[cfg(test)]
-    pub(crate) fn searchers(&self) -> usize {
-        searching(self.word.load(Ordering::Relaxed)) as usize
-    }
 }
 
 /// One worker's place to sleep, over the thread's own park token.

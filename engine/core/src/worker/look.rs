@@ -43,17 +43,16 @@ where
         let most = core.settings.chunk.min(u32::try_from(self.allowance).unwrap_or(u32::MAX));
         let mut back = core.backs[shard].lock();
         let made = back.made;
-        let mut demux = Demux {
-            door,
-            back: &mut back,
-            pool: &mut self.pool,
-            scratch: &mut self.scratch,
-        };
+        let attached = back.attached.len();
+        let mut demux =
+            Demux { door, back: &mut back, pool: &mut self.pool, scratch: &mut self.scratch };
         let taken = demux.chunk(most);
         let before = self.fresh.len();
         self.publish(door);
         let made = (back.made - made) as u32;
-        back.cool(taken / 4 + 8, &mut self.pool);
+        // Twice as many looks as segments were attached: busy groups are passed over, and the list still shrinks.
+        let looks = 2 * (back.attached.len() - attached) + 8;
+        back.cool(looks as u32, &mut self.pool);
         if back.live > core.settings.idle_groups {
             let limit = core.settings.idle_groups;
             back.reclaim(limit, made, &mut self.pool, &mut self.scratch);
@@ -197,7 +196,8 @@ where
     /// Adds up the backlog. `false`: the engine holds all the tasks it may.
     fn add_up(&mut self) -> bool {
         let room = self.core.settings.room.saturating_sub(self.core.in_groups());
-        self.allowance = if room == 0 { 0 } else { (room / self.seen.len() as u64).clamp(1, 4_096) };
+        self.allowance =
+            if room == 0 { 0 } else { (room / self.seen.len() as u64).clamp(1, 4_096) };
         room > 0
     }
 

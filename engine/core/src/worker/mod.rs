@@ -118,9 +118,8 @@ where
             Kind::Group(link) => {
                 let core = self.core.clone();
                 // SAFETY: the unit stood for the token of a group of this engine, and `open` consumed it.
-                let token = unsafe {
-                    crate::group::token::RunToken::new(link.cast(), &core.front.ready)
-                };
+                let token =
+                    unsafe { crate::group::token::RunToken::new(link.cast(), &core.front.ready) };
                 self.turn(token);
             }
         }

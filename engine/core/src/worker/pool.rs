@@ -68,7 +68,10 @@ where
         worker.run_loop();
     }));
     if looped.is_err() {
-        eprintln!("bgrp: internal error in worker {}; aborting so that no task runs twice", worker.id);
+        eprintln!(
+            "bgrp: internal error in worker {}; aborting so that no task runs twice",
+            worker.id
+        );
         std::process::abort();
     }
     worker.hand_over();
@@ -140,6 +143,9 @@ where
         let core = self.core.clone();
         let ready = &core.front.ready;
         core.watch.notify();
+        if core.orphaned.load(Ordering::SeqCst) && core.is_drained() {
+            core.halt();
+        }
         ready.idle.announce(self.id, std::mem::take(searching));
         // From here on whoever makes a unit visible wakes somebody, or this look finds it.
         if !self.has_work() && !core.front.status.stops() {

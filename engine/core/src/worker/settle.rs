@@ -107,7 +107,8 @@ fn settle_run<K, T>(
         let attempts = 1 + trouble.marks.get(i).map_or(0, |mark| mark.attempts);
         // SAFETY: the slot holds a task that we own; see the branches for who drops it.
         let task = unsafe { &mut *slot };
-        let fate = judge(settings, turn.key, task, attempts, outcome, random.wrapping_add(i as u64));
+        let fate =
+            judge(settings, turn.key, task, attempts, outcome, random.wrapping_add(i as u64));
         match fate {
             Fate::Done | Fate::Failed(_) => {
                 let ok = {

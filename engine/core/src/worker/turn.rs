@@ -79,8 +79,8 @@ where
             }
             _ if after.is_idle() => token.gone(),
             Next::Wait(wait) => self.back_off(token, wait),
-            Next::Go if core.settings.flush > Duration::ZERO
-                && after.count() < core.settings.batch =>
+            Next::Go
+                if core.settings.flush > Duration::ZERO && after.count() < core.settings.batch =>
             {
                 // What was there before this turn and was not run is older than the turn.
                 // SAFETY: we hold the token.
@@ -156,7 +156,8 @@ where
             batched: false,
         };
         // SAFETY: this block belongs to an engine with this kind of work, so its state is of this type.
-        let state = unsafe { NonNull::from(group).cast::<Block<K, T, W::State>>().as_ref() }.state();
+        let state =
+            unsafe { NonNull::from(group).cast::<Block<K, T, W::State>>().as_ref() }.state();
         let run = catch_unwind(AssertUnwindSafe(|| {
             if !consumer.opened {
                 turn.phase = Phase::Batch;
@@ -198,9 +199,10 @@ where
         settled.removed += turn.done;
         settled.done += done;
         if !clean {
-            let trouble_left =
-                super::settle::settle(&core.settings, turn, trouble, random, &mut settled);
-            consumer.trouble = trouble_left;
+            // A copy, since the turn still borrows the original; only a failure comes here.
+            let marks = trouble.clone();
+            consumer.trouble =
+                super::settle::settle(&core.settings, turn, marks, random, &mut settled);
         }
         (settled, planned)
     }
