@@ -69,7 +69,7 @@ impl<K, T> OnExhausted<K, T> {
     /// let letters = Arc::new(Mutex::new(Vec::new()));
     /// let sink = letters.clone();
     /// let engine = Engine::<u32, String>::builder()
-    ///     .on_exhausted(OnExhausted::dead_letter(Duration::from_secs(1), move |failed| {
+    ///     .on_exhausted(OnExhausted::dead_letter(Duration::from_secs(1), move |failed: bgrp::Exhausted<u32, String>| {
     ///         sink.lock().unwrap().push((*failed.key, failed.task.clone()));
     ///         Ok::<(), std::io::Error>(())
     ///     }))
