@@ -58,8 +58,7 @@ where
     W: Work<K, T>,
 {
     fn step(&mut self) -> bool {
-        let front = self.core.front.clone();
-        let _adopted = front.adopt_thread();
+        let _adopted = self.core().front.adopt_thread();
         Worker::step(self)
     }
 }

@@ -212,7 +212,7 @@ where
             let (slot, _) = consumer.head.run(&mut self.pool, 1);
             // SAFETY: the head holds a task that we own.
             let task = unsafe { &mut *slot };
-            match exhaust(&self.core.settings, key, task, mark.attempts, failure) {
+            match exhaust(&self.core().settings, key, task, mark.attempts, failure) {
                 Fate::Stays(still, wait) => {
                     *mark = still;
                     settled.next = Next::Wait(wait);
