@@ -40,10 +40,13 @@ impl<K, T> Settings<K, T> {
     }
 }
 
+/// The back of a shard behind its lock: the claim.
+type Claim<K, T, S> = CachePadded<Mutex<Back<K, T, S>>>;
+
 /// See the module text.
 pub(crate) struct Core<K, T, W: Work<K, T>> {
     pub(crate) front: Arc<Front<K, T>>,
-    pub(crate) backs: Box<[CachePadded<Mutex<Back<K, T, W::State>>>]>,
+    pub(crate) backs: Box<[Claim<K, T, W::State>]>,
     pub(crate) work: W,
     pub(crate) settings: Settings<K, T>,
     pub(crate) plan: Plan,

@@ -40,9 +40,12 @@ pub(crate) enum Entry<K, T> {
 // SAFETY: the pointer is to a block that lives as long as the engine; only its word is touched without a token.
 unsafe impl<K: Send, T: Send> Send for Entry<K, T> {}
 
+/// The wheel, and a buffer for what it fires.
+type WheelAndDue<K, T> = (Wheel<Entry<K, T>>, Vec<Entry<K, T>>);
+
 /// See the module text.
 pub(crate) struct Timers<K, T> {
-    wheel: Mutex<(Wheel<Entry<K, T>>, Vec<Entry<K, T>>)>,
+    wheel: Mutex<WheelAndDue<K, T>>,
     /// The tick at which somebody should look; `NEVER` when nothing waits.
     next: AtomicU64,
     keeper: AtomicUsize,
