@@ -53,7 +53,7 @@ trait Step {
 
 impl<K, T, W> Step for Worker<K, T, W>
 where
-    K: Hash + Eq + Send + 'static,
+    K: Hash + Eq + Send + Sync + 'static,
     T: Send + 'static,
     W: Work<K, T>,
 {
@@ -65,7 +65,7 @@ where
 
 impl<K, T> Sim<K, T>
 where
-    K: Hash + Eq + Send + 'static,
+    K: Hash + Eq + Send + Sync + 'static,
     T: Send + 'static,
 {
     pub(crate) fn new<W: Work<K, T>>(

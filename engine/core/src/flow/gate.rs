@@ -37,9 +37,9 @@ pub(crate) struct Gate<K, T> {
 }
 
 // SAFETY: the pointers are to blocks that live as long as the engine; keys are read under the lock while FULL.
-unsafe impl<K: Send, T: Send> Send for Gate<K, T> {}
-// SAFETY: as above. `K` is compared by reference from several threads, one at a time (the lock).
-unsafe impl<K: Send, T: Send> Sync for Gate<K, T> {}
+unsafe impl<K: Send + Sync, T: Send> Send for Gate<K, T> {}
+// SAFETY: as above. Keys are read by reference from several threads, hence `K: Sync`.
+unsafe impl<K: Send + Sync, T: Send> Sync for Gate<K, T> {}
 
 /// The gate's lock, held.
 pub(crate) struct Held<'a, K, T> {

@@ -23,7 +23,7 @@ const EMPTY_LOOKS: u32 = 8;
 
 impl<K, T, W> Worker<K, T, W>
 where
-    K: Hash + Eq + Send + 'static,
+    K: Hash + Eq + Send + Sync + 'static,
     T: Send + 'static,
     W: Work<K, T>,
 {
@@ -194,6 +194,11 @@ where
 
     /// Adds up the backlog. `false`: the engine holds all the tasks it may.
     fn add_up(&mut self) -> bool {
+        if self.core().front.status.refuses() {
+            // What was accepted is bounded already, and all of it must come through.
+            self.allowance = u64::from(u32::MAX);
+            return true;
+        }
         let room = self.core().settings.room.saturating_sub(self.core().in_groups());
         self.allowance =
             if room == 0 { 0 } else { (room / self.seen.len() as u64).clamp(1, 4_096) };

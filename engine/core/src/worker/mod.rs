@@ -62,7 +62,7 @@ pub(crate) struct Worker<K, T, W: Work<K, T>> {
 
 impl<K, T, W> Worker<K, T, W>
 where
-    K: Hash + Eq + Send + 'static,
+    K: Hash + Eq + Send + Sync + 'static,
     T: Send + 'static,
     W: Work<K, T>,
 {

@@ -23,7 +23,7 @@ pub(crate) fn start<K, T, W>(
     name: &str,
 ) -> Result<Vec<JoinHandle<()>>, BuildError>
 where
-    K: Hash + Eq + Send + 'static,
+    K: Hash + Eq + Send + Sync + 'static,
     T: Send + 'static,
     W: Work<K, T>,
 {
@@ -49,7 +49,7 @@ where
 
 fn thread_main<K, T, W>(mut worker: Worker<K, T, W>)
 where
-    K: Hash + Eq + Send + 'static,
+    K: Hash + Eq + Send + Sync + 'static,
     T: Send + 'static,
     W: Work<K, T>,
 {
@@ -81,7 +81,7 @@ where
 
 impl<K, T, W> Worker<K, T, W>
 where
-    K: Hash + Eq + Send + 'static,
+    K: Hash + Eq + Send + Sync + 'static,
     T: Send + 'static,
     W: Work<K, T>,
 {

@@ -31,7 +31,7 @@ use crate::{
 
 impl<K, T, W> Worker<K, T, W>
 where
-    K: Hash + Eq + Send + 'static,
+    K: Hash + Eq + Send + Sync + 'static,
     T: Send + 'static,
     W: Work<K, T>,
 {
