@@ -1,0 +1,68 @@
+//! `compare`: every system on every workload, interleaved; medians, and the ratio to the best peer that isolates keys.
+
+use std::error::Error;
+
+use serde_json::json;
+
+use super::{systems, workloads};
+use crate::{
+    measure::{Prepared, Spread},
+    report::{Report, round},
+};
+
+/// What the command line asks for.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Only this workload (or several, with commas)
+    #[arg(long)]
+    pub workload: Option<String>,
+    /// Only this system (or several, with commas)
+    #[arg(long)]
+    pub system: Option<String>,
+    /// Repetitions of each pair
+    #[arg(long, default_value_t = 3)]
+    pub repetitions: usize,
+    /// Share of the tasks, for a quick look
+    #[arg(long, default_value_t = 1.0)]
+    pub scale: f64,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// A name is unknown, or an oracle disagrees.
+pub fn run(args: &Args, json: bool) -> Result<(), Box<dyn Error>> {
+    let systems = systems(args.system.as_deref())?;
+    let mut report = Report::new(json);
+    for workload in workloads(args.workload.as_deref(), args.scale)? {
+        let prepared = Prepared::new(workload);
+        let mut rates: Vec<Vec<f64>> = systems.iter().map(|_| Vec::new()).collect();
+        let mut rss = vec![0u64; systems.len()];
+        for _ in 0..args.repetitions {
+            for (i, system) in systems.iter().enumerate() {
+                let run = prepared.run(&**system)?;
+                rates[i].push(run.rate());
+                rss[i] = rss[i].max(run.peak_rss());
+            }
+        }
+        let medians: Vec<f64> = rates.into_iter().map(|rates| Spread::of(rates).median).collect();
+        let best_peer = systems
+            .iter()
+            .zip(&medians)
+            .filter(|(system, _)| system.isolates() && !system.name().starts_with("bgrp"))
+            .map(|(_, median)| *median)
+            .fold(f64::NAN, f64::max);
+        for ((system, median), rss) in systems.iter().zip(&medians).zip(rss) {
+            report.add(json!({
+                "workload": prepared.workload.name,
+                "system": system.name(),
+                "isolates_keys": system.isolates(),
+                "m_tasks_per_s": round(median / 1e6, 2),
+                "x_best_isolating_peer": round(median / best_peer, 2),
+                "peak_rss_mb": round(rss as f64 / 1e6, 1),
+            }));
+        }
+    }
+    report.finish();
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! `latency`: from the *intended* send time to the start of the task, open loop: a late producer or a full engine counts
+//! as delay instead of slowing the load down.
+
+use std::{
+    error::Error,
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+use bgrp::{Engine, Workers};
+use serde_json::json;
+
+use super::workloads;
+use crate::{
+    histogram::{self, Percentiles},
+    measure::Prepared,
+    process,
+    report::{Report, round},
+    system::bgrp::{Bgrp, Way},
+};
+
+/// What the command line asks for.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Keys
+    #[arg(long, default_value_t = 1_000)]
+    pub keys: u64,
+    /// Seconds of each load
+    #[arg(long, default_value_t = 5.0)]
+    pub seconds: f64,
+    /// Loads in tasks per second instead of 100,000 and 10 % and 50 % of the measured capacity
+    #[arg(long, value_delimiter = ',')]
+    pub rate: Vec<f64>,
+}
+
+/// The origin of all times of this process.
+fn origin() -> Instant {
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    *ORIGIN.get_or_init(Instant::now)
+}
+
+/// Nanoseconds since the origin.
+pub fn now() -> u64 {
+    origin().elapsed().as_nanos() as u64
+}
+
+/// Calls `send(i, intended)` for `n` tasks at `rate` per second, each as soon as its time has come.
+pub fn open_loop(n: u64, rate: f64, mut send: impl FnMut(u64, u64)) {
+    let start = now() + 1_000_000;
+    for i in 0..n {
+        let intended = start + (i as f64 / rate * 1e9) as u64;
+        loop {
+            let now = now();
+            if now >= intended {
+                break;
+            }
+            if intended - now > 200_000 {
+                std::thread::sleep(Duration::from_nanos(intended - now - 100_000));
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+        send(i, intended);
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// The engine could not be started, or did not drain.
+pub fn run(args: &Args, json: bool) -> Result<(), Box<dyn Error>> {
+    let rates = if args.rate.is_empty() {
+        let prepared = Prepared::new(workloads(Some("uniform-200"), 0.5)?.remove(0));
+        let capacity = (0..3)
+            .map(|_| prepared.run(&Bgrp(Way::Key)).map(|run| run.rate()))
+            .try_fold(0f64, |best, rate| rate.map(|rate| best.max(rate)))?;
+        vec![100_000.0, capacity * 0.1, capacity * 0.5]
+    } else {
+        args.rate.clone()
+    };
+    let mut report = Report::new(json);
+    for rate in rates {
+        let engine = Engine::<u64, u64>::builder()
+            .workers(Workers::fixed(2))
+            .group_capacity(1 << 24)
+            .state(|_| 0u64)
+            .task_handler(|last: &mut u64, intended| {
+                histogram::record(now().saturating_sub(**intended));
+                // The oracle: intended times of a key only go up.
+                assert!(*last <= **intended, "order violated");
+                *last = **intended;
+            })
+            .build()?;
+        let n = (rate * args.seconds) as u64;
+        let cpu = process::cpu_seconds();
+        let start = Instant::now();
+        open_loop(n, rate, |i, intended| {
+            engine.submit(i % args.keys, intended).expect("open");
+        });
+        let drained = engine.wait_drain(Duration::from_secs(60));
+        let wall = start.elapsed().as_secs_f64();
+        let cpu = process::cpu_seconds() - cpu;
+        let done = engine.close(Duration::from_secs(60)).done;
+        drop(engine);
+        if !drained || done != n {
+            return Err(format!(
+                "{done} of {n} tasks done at {rate:.0}/s: order violated, or not drained"
+            )
+            .into());
+        }
+        let p = Percentiles::of(&histogram::take());
+        report.add(json!({
+            "system": "bgrp-key",
+            "rate_per_s": rate.round(),
+            "tasks": p.count,
+            "p50_us": round(p.p50, 1),
+            "p99_us": round(p.p99, 1),
+            "p999_us": round(p.p999, 1),
+            "max_us": round(p.max, 1),
+            "cpu_s": round(cpu, 2),
+            "wall_s": round(wall, 2),
+        }));
+    }
+    report.finish();
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! The systems under measure: Bgrp by each of its ways in, and what a user would take instead.
+
+pub mod bgrp;
+pub mod channel;
+pub mod locks;
+pub mod rayon;
+
+use crate::{
+    measure::Timed,
+    workload::{Stream, Workload},
+};
+
+/// A system that runs keyed tasks.
+pub trait System {
+    /// Its name on the command line and in the tables.
+    fn name(&self) -> &'static str;
+    /// Each key has a queue of its own, so that a slow key does not hold up others.
+    fn isolates(&self) -> bool {
+        true
+    }
+    /// Starts, runs all streams, waits for the last task, stops. Every task calls the oracle's body.
+    fn run(&self, workload: &Workload, streams: &[Stream]) -> Timed;
+}
+
+/// All systems of this build, Bgrp first.
+pub fn all() -> Vec<Box<dyn System>> {
+    vec![
+        Box::new(bgrp::Bgrp(bgrp::Way::Key)),
+        Box::new(bgrp::Bgrp(bgrp::Way::Handle)),
+        Box::new(bgrp::Bgrp(bgrp::Way::Many)),
+        Box::new(bgrp::Bgrp(bgrp::Way::Lane)),
+        Box::new(bgrp::Closures),
+        Box::new(rayon::QueuePerKey),
+        Box::new(locks::LockPerKey),
+        Box::new(channel::Sharded { batch: 1 }),
+        Box::new(channel::Sharded { batch: 256 }),
+    ]
+}
