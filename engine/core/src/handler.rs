@@ -82,18 +82,21 @@ impl Budget<'_> {
     }
 }
 
+/// The types that a handler is about, without owning any.
+type Types<K, T, X> = PhantomData<fn(&K, &mut T) -> X>;
+
 /// A handler that is called for one task at a time.
 pub(crate) struct EachTask<K, T, S, O, F> {
     open: O,
     handler: F,
-    types: PhantomData<fn(&K, &mut T) -> S>,
+    types: Types<K, T, S>,
 }
 
 /// A handler that is called for a whole batch.
 pub(crate) struct EachBatch<K, T, S, O, F, R> {
     open: O,
     handler: F,
-    types: PhantomData<fn(&K, &mut T) -> (S, R)>,
+    types: Types<K, T, (S, R)>,
 }
 
 impl<K, T, S, O, F> EachTask<K, T, S, O, F> {

@@ -89,6 +89,13 @@ impl Ready {
         self.idle.wake(|| self.clock.now());
     }
 
+    /// Nobody keeps the time: a sleeper, if there is one, shall.
+    pub(crate) fn wake_keeper(&self) {
+        if self.idle.sleepers() > 0 {
+            self.idle.wake_one(self.clock.now());
+        }
+    }
+
     /// A look at every place where a unit can be. Who must not miss one fences first.
     pub(crate) fn has_units(&self) -> bool {
         !self.overflow.is_empty()
