@@ -17,7 +17,7 @@ use super::wheel::Wheel;
 use crate::{
     group::block::Group,
     ready::link::{Chain, Unit},
-    sync::{AtomicU64, AtomicUsize, Mutex, Ordering, fence},
+    sync::{AtomicU64, AtomicUsize, Mutex, Ordering, fence, mutant},
 };
 
 /// Nanoseconds of a tick.
@@ -83,8 +83,10 @@ impl<K, T> Timers<K, T> {
         if next >= before {
             return None;
         }
-        // ORDERING: SeqCst fence between the store of `next` and the look for a keeper; pairs with `keep`.
-        fence(Ordering::SeqCst);
+        if !mutant("timer-no-fence-add") {
+            // ORDERING: SeqCst fence between the store of `next` and the look for a keeper; pairs with `keep`.
+            fence(Ordering::SeqCst);
+        }
         let keeper = self.keeper.load(Ordering::Relaxed);
         (keeper != NOBODY).then_some(keeper)
     }
@@ -130,8 +132,10 @@ impl<K, T> Timers<K, T> {
         if keeper.is_err() {
             return None;
         }
-        // ORDERING: SeqCst fence between the announcement and the look at `next`; pairs with `add`.
-        fence(Ordering::SeqCst);
+        if !mutant("timer-no-fence-keep") {
+            // ORDERING: SeqCst fence between the announcement and the look at `next`; pairs with `add`.
+            fence(Ordering::SeqCst);
+        }
         let next = self.next.load(Ordering::Relaxed);
         (next != NEVER).then(|| Duration::from_nanos((next * TICK).saturating_sub(now)))
     }
