@@ -21,7 +21,7 @@ use crate::{
         Ready,
         link::{Chain, Unit},
     },
-    sync::{AtomicU64, AtomicUsize, Mutex, Ordering, fence},
+    sync::{AtomicU64, AtomicUsize, Mutex, Ordering, fence, mutant},
 };
 
 /// Nanoseconds of a tick.
@@ -88,8 +88,10 @@ impl<K, T> Timers<K, T> {
         let next = wheel.0.next_deadline().unwrap_or(NEVER);
         self.next.store(next, Ordering::Relaxed);
         drop(wheel);
-        // ORDERING: SeqCst fence between the store of `next` and the look for a keeper; pairs with `keep`.
-        fence(Ordering::SeqCst);
+        if !mutant("timer-no-fence-add") {
+            // ORDERING: SeqCst fence between the store of `next` and the look for a keeper; pairs with `keep`.
+            fence(Ordering::SeqCst);
+        }
         match self.keeper.load(Ordering::Relaxed) {
             NOBODY => ready.wake_keeper(),
             keeper if next < before => ready.idle.nudge(keeper),
@@ -138,8 +140,10 @@ impl<K, T> Timers<K, T> {
         if keeper.is_err() {
             return None;
         }
-        // ORDERING: SeqCst fence between the announcement and the look at `next`; pairs with `add`.
-        fence(Ordering::SeqCst);
+        if !mutant("timer-no-fence-keep") {
+            // ORDERING: SeqCst fence between the announcement and the look at `next`; pairs with `add`.
+            fence(Ordering::SeqCst);
+        }
         let next = self.next.load(Ordering::Relaxed);
         (next != NEVER).then(|| Duration::from_nanos((next * TICK).saturating_sub(now)))
     }
