@@ -17,10 +17,7 @@ use std::{ptr::NonNull, time::Duration};
 use super::wheel::Wheel;
 use crate::{
     group::block::Group,
-    ready::{
-        Ready,
-        link::{Chain, Unit},
-    },
+    ready::link::{Chain, Unit},
     sync::{AtomicU64, AtomicUsize, Mutex, Ordering, fence, mutant},
 };
 
@@ -42,6 +39,18 @@ unsafe impl<K: Send, T: Send> Send for Entry<K, T> {}
 
 /// The wheel, and a buffer for what it fires.
 type WheelAndDue<K, T> = (Wheel<Entry<K, T>>, Vec<Entry<K, T>>);
+
+/// What follows from a new entry for the keeper of the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum KeeperCall {
+    /// Nothing: it wakes early enough.
+    None,
+    /// It sleeps too long: unpark it.
+    Nudge(usize),
+    /// There is none: a sleeper, if any, must become it.
+    Appoint,
+}
 
 /// See the module text.
 pub(crate) struct Timers<K, T> {
@@ -70,14 +79,13 @@ impl<K, T> Timers<K, T> {
         }
     }
 
-    /// Adds entries with their deadlines in ns, and sees to it that somebody keeps the time. `hurry` is asked under
-    /// the lock: linger entries then fire at once.
+    /// Adds entries with their deadlines in ns, and says what the keeper must be told. `hurry` is asked under the
+    /// lock: linger entries then fire at once.
     pub(crate) fn add(
         &self,
         entries: impl IntoIterator<Item = (u64, Entry<K, T>)>,
         hurry: impl FnOnce() -> bool,
-        ready: &Ready,
-    ) {
+    ) -> KeeperCall {
         let mut wheel = self.wheel.lock();
         let hurry = hurry();
         for (deadline, entry) in entries {
@@ -93,9 +101,9 @@ impl<K, T> Timers<K, T> {
             fence(Ordering::SeqCst);
         }
         match self.keeper.load(Ordering::Relaxed) {
-            NOBODY => ready.wake_keeper(),
-            keeper if next < before => ready.idle.nudge(keeper),
-            _ => {}
+            NOBODY => KeeperCall::Appoint,
+            keeper if next < before => KeeperCall::Nudge(keeper),
+            _ => KeeperCall::None,
         }
     }
 

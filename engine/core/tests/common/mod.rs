@@ -51,7 +51,7 @@ pub(crate) fn watchdog(what: &'static str, dump: impl Fn() -> String + Send + 's
 /// A watchdog that dumps the figures of `engine`, and does not keep it alive.
 pub(crate) fn watch<K, T>(what: &'static str, engine: &Arc<Engine<K, T>>) -> Watchdog
 where
-    K: Send + 'static,
+    K: Send + Sync + 'static,
     T: Send + 'static,
 {
     let weak = Arc::downgrade(engine);
