@@ -133,7 +133,6 @@ where
                 return (settled, most);
             }
         }
-        let random = self.random();
         let trouble = consumer.trouble.take();
         self.outcomes.clear();
         let mut turn = Turn {
@@ -203,7 +202,7 @@ where
             // A copy, since the turn still borrows the original; only a failure comes here.
             let marks = trouble.clone();
             consumer.trouble =
-                super::settle::settle(&core.settings, turn, marks, random, &mut settled);
+                super::settle::settle(&core.settings, turn, marks, &mut self.random, &mut settled);
         }
         (settled, planned)
     }
