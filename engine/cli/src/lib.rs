@@ -1,0 +1,21 @@
+//! The `bgrp` command line: runs a command for each record of an input, records of one key in order, keys
+//! in parallel.
+//!
+//! ```text
+//! input -> feed -> schedule (the engine: order per key) -> work -> command -> output
+//!           |                                               |
+//!           +---- input errors ----> dead letter <----------+ failures, records left
+//! ```
+//!
+//! The library half exists for tests and fuzzing; the interface that is promised is that of the program.
+#![forbid(unsafe_code)]
+
+pub mod budget;
+pub mod command;
+pub mod control;
+pub mod input;
+pub mod key;
+pub mod options;
+pub mod plan;
+pub mod record;
+pub mod template;
