@@ -13,9 +13,16 @@
 pub mod budget;
 pub mod command;
 pub mod control;
+pub mod dry_run;
+pub mod feed;
 pub mod input;
 pub mod key;
 pub mod options;
 pub mod plan;
 pub mod record;
+pub mod report;
+pub mod run;
+pub mod schedule;
+pub mod signals;
 pub mod template;
+pub mod work;

@@ -128,7 +128,7 @@ impl Plan {
             (None, None) if template.uses(&Segment::Key) => return Err(UsageError::NoKey),
             (None, None) => KeyPlan::None,
         };
-        let assembly = Assembly::new(template);
+        let assembly = Assembly::new(template, &args);
         let rules = KeyRules { empty: options.empty_key, unify: options.unify_keys };
         Ok(Self { assembly, rules, key })
     }

@@ -41,7 +41,7 @@ pub struct Failure {
 }
 
 impl Record {
-    /// What the placeholders stand for in this record.
+    /// What the placeholders stand for in the next attempt of this record.
     #[must_use]
     pub fn filling<'a>(&'a self, key: &'a [u8]) -> Filling<'a> {
         Filling {
@@ -49,7 +49,7 @@ impl Record {
             values: &self.values,
             key,
             seq: self.seq,
-            attempt: self.attempts.max(1),
+            attempt: self.attempts + 1,
         }
     }
 }

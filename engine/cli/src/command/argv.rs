@@ -16,6 +16,7 @@ use crate::template::{Segment, Template, render};
 pub struct Assembly {
     template: Template,
     parts: Vec<Part>,
+    signature: Vec<u8>,
     limits: ArgLimits,
     fixed_cost: usize,
     uses_key: bool,
@@ -65,13 +66,14 @@ pub struct Argv {
 }
 
 impl Assembly {
-    /// Puts commands together from `template`, within the limits of this machine.
+    /// Puts commands together from `template`, which was written as `words`, within the limits of this
+    /// machine.
     #[must_use]
-    pub fn new(template: Template) -> Self {
-        Self::with_limits(template, ArgLimits::of_system())
+    pub fn new(template: Template, words: &[&[u8]]) -> Self {
+        Self::with_limits(template, words.join(&0), ArgLimits::of_system())
     }
 
-    fn with_limits(template: Template, limits: ArgLimits) -> Self {
+    fn with_limits(template: Template, signature: Vec<u8>, limits: ArgLimits) -> Self {
         let mut parts: Vec<Part> = Vec::new();
         for (index, arg) in template.args.iter().enumerate() {
             match (holds_placeholder(arg), parts.last_mut()) {
@@ -92,6 +94,7 @@ impl Assembly {
             uses_whole: template.uses(&Segment::Whole),
             template,
             parts,
+            signature,
             limits,
             fixed_cost,
         }
@@ -115,10 +118,10 @@ impl Assembly {
         self.uses_whole
     }
 
-    /// The template as bytes that tell it from any other, for identities.
+    /// The words of the command as they were given, for identities.
     #[must_use]
-    pub fn signature(&self) -> Vec<u8> {
-        format!("{:?}", self.template).into_bytes()
+    pub fn signature(&self) -> &[u8] {
+        &self.signature
     }
 
     /// The command for as many of `records`, from the first, as fit into it. `spent` are the bytes that
@@ -220,14 +223,18 @@ mod tests {
             source: Arc::new(source),
             raw: raw.as_bytes().into(),
             values: Values::default(),
-            attempts: 1,
+            attempts: 0,
             failure: None,
             charge: None,
         }
     }
 
     fn assembly(args: &[&str], total: usize, single: usize) -> Assembly {
-        Assembly::with_limits(Template::parse(args).unwrap(), ArgLimits { total, single })
+        Assembly::with_limits(
+            Template::parse(args).unwrap(),
+            Vec::new(),
+            ArgLimits { total, single },
+        )
     }
 
     fn shown(argv: &Argv) -> Vec<String> {

@@ -160,7 +160,16 @@ impl Reader {
         if self.settings.format == Format::Nul {
             return Ok(());
         }
-        self.window.at_least(3).map_err(|error| self.unreadable(&error))?;
+        // No byte more than needed: whoever types or pipes records slowly waits for the first one's end.
+        const MARKS: [&[u8]; 3] = [&[0xEF, 0xBB, 0xBF], &[0xFF, 0xFE], &[0xFE, 0xFF]];
+        let may_grow = |data: &[u8]| {
+            MARKS.iter().any(|mark| data.len() < mark.len() && mark.starts_with(data))
+        };
+        while !self.window.at_end() && may_grow(self.window.data()) {
+            if let Err(error) = self.window.fill() {
+                return Err(self.unreadable(&error));
+            }
+        }
         match self.window.data() {
             [0xEF, 0xBB, 0xBF, ..] => self.window.consume(3),
             [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] if self.settings.encoding == Encoding::Utf8 => {

@@ -70,15 +70,4 @@ impl Window {
         debug_assert!(count <= self.end - self.start);
         self.start += count;
     }
-
-    /// Fills until there are `count` bytes or the source ends; says whether there are.
-    ///
-    /// # Errors
-    /// As [`Window::fill`].
-    pub fn at_least(&mut self, count: usize) -> io::Result<bool> {
-        while self.data().len() < count && !self.at_end {
-            self.fill()?;
-        }
-        Ok(self.data().len() >= count)
-    }
 }
