@@ -1,1 +1,60 @@
 //! Bgrp: the engine that runs keyed tasks.
+//!
+//! Tasks of one group run strictly in order, one at a time; different groups run in parallel, in batches, on workers
+//! that know the machine. Start with [`Engine`]; closures go to [`Bgrp`]; tests without threads use [`Sim`].
+
+#![cfg_attr(loom, allow(dead_code, unused_imports))]
+
+/// The examples of README and guide are compiled and run with the tests.
+#[cfg(doctest)]
+mod book {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/guide/library.md")]
+    struct Guide;
+}
+
+mod batch;
+mod builder;
+mod closures;
+mod core;
+mod engine;
+mod error;
+mod flow;
+mod front;
+mod front_many;
+mod group;
+mod group_handle;
+mod handler;
+mod ingress;
+mod lifecycle;
+mod outcome;
+mod producer;
+mod ready;
+mod shard;
+mod sim;
+mod sync;
+mod task;
+mod time;
+pub mod topology;
+mod watch;
+mod worker;
+
+pub use batch::{Batch, Iter, IterMut};
+pub use builder::{Builder, Configured};
+pub use closures::{Bgrp, BgrpReport, NotAccepted};
+pub use engine::Engine;
+pub use error::{BuildError, GroupSubmitError, SubmitError, SubmitManyError, SubmitReason};
+pub use flow::{
+    exhausted::{Exhausted, OnExhausted, Verdict},
+    retry::Retry,
+};
+pub use group_handle::GroupHandle;
+pub use lifecycle::close::{CloseReport, Left};
+pub use outcome::{Failure, FailureKind, IntoOutcomes, Outcome};
+pub use producer::Producer;
+pub use sim::Sim;
+pub use task::Task;
+pub use time::clock::{Clock, MonotonicClock, VirtualClock};
+pub use topology::Workers;
+pub use watch::stats::Stats;

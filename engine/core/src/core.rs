@@ -1,0 +1,287 @@
+//! The engine behind its face: what the workers of one engine share.
+
+use std::{ptr::NonNull, sync::Arc, time::Duration};
+
+use crossbeam_utils::CachePadded;
+
+use crate::{
+    flow::{exhausted::OnExhausted, retry::Retry},
+    front::Front,
+    group::{block::Group, ring::SharedPool},
+    handler::Work,
+    ready::link::{Chain, Unit},
+    shard::back::Back,
+    sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence},
+    time::timers::Timers,
+    topology::Plan,
+};
+
+/// The builder's settings, checked.
+#[derive(Debug)]
+pub(crate) struct Settings<K, T> {
+    pub(crate) batch: u32,
+    pub(crate) flush: Duration,
+    pub(crate) budget: Duration,
+    pub(crate) chunk: u32,
+    /// Tasks that may be in groups, all together.
+    pub(crate) room: u64,
+    pub(crate) group_capacity: u32,
+    /// Groups per shard that may exist before idle ones are reclaimed.
+    pub(crate) idle_groups: u32,
+    pub(crate) lane: usize,
+    pub(crate) retry: Retry,
+    pub(crate) on_exhausted: OnExhausted<K, T>,
+}
+
+impl<K, T> Settings<K, T> {
+    /// At or below this a full group is open again.
+    pub(crate) fn low_mark(&self) -> u32 {
+        self.group_capacity / 2
+    }
+}
+
+/// The back of a shard behind its lock: the claim.
+type Claim<K, T, S> = CachePadded<Mutex<Back<K, T, S>>>;
+
+/// See the module text.
+pub(crate) struct Core<K, T, W: Work<K, T>> {
+    pub(crate) front: Arc<Front<K, T>>,
+    pub(crate) backs: Box<[Claim<K, T, W::State>]>,
+    pub(crate) work: W,
+    pub(crate) settings: Settings<K, T>,
+    pub(crate) plan: Plan,
+    pub(crate) timers: Timers<K, T>,
+    pub(crate) segments: Arc<SharedPool<T>>,
+    pub(crate) held: Held,
+    pub(crate) starved: Starved,
+    /// What each worker has in hand (lifecycle/close.rs).
+    pub(crate) hands: Box<[CachePadded<Hand<K, T>>]>,
+    /// Somebody waits for the end of all work.
+    pub(crate) watch: DrainWatch,
+    /// Nobody will close the engine: the last worker that finds nothing to do stops it.
+    pub(crate) orphaned: AtomicBool,
+    notes: Mutex<Vec<String>>,
+}
+
+/// Halted groups: their tokens, and how many tasks wait in them.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) units: Mutex<Chain>,
+    pub(crate) tasks: AtomicU64,
+}
+
+impl Held {
+    fn new() -> Self {
+        Self { units: Mutex::new(Chain::default()), tasks: AtomicU64::new(0) }
+    }
+}
+
+/// Shards that nobody looks at because the engine holds all the tasks it may.
+#[derive(Debug)]
+pub(crate) struct Starved {
+    units: Mutex<Chain>,
+    any: AtomicBool,
+}
+
+impl Starved {
+    fn new() -> Self {
+        Self { units: Mutex::new(Chain::default()), any: AtomicBool::new(false) }
+    }
+
+    /// The shard waits for room.
+    pub(crate) fn add(&self, unit: Unit) {
+        let mut units = self.units.lock();
+        units.push(unit);
+        self.any.store(true, Ordering::Relaxed);
+        drop(units);
+        // ORDERING: SeqCst fence between the announcement and the caller's second look at the backlog; pairs with
+        // the fence of a worker that settled tasks and then looks for starved shards before it parks.
+        fence(Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn take(&self) -> Chain {
+        let mut units = self.units.lock();
+        self.any.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *units)
+    }
+}
+
+/// The group that a worker runs now.
+#[derive(Debug)]
+pub(crate) struct Hand<K, T> {
+    pub(crate) group: crate::sync::AtomicPtr<Group<K, T>>,
+    /// The worker thread has left its loop.
+    pub(crate) gone: AtomicBool,
+}
+
+/// Wakes who waits for the end of all work.
+#[derive(Debug)]
+pub(crate) struct DrainWatch {
+    waiting: AtomicU64,
+    lock: Mutex<()>,
+    changed: crate::sync::Condvar,
+}
+
+impl DrainWatch {
+    fn new() -> Self {
+        Self {
+            waiting: AtomicU64::new(0),
+            lock: Mutex::new(()),
+            changed: crate::sync::Condvar::new(),
+        }
+    }
+
+    /// A worker found nothing to do, halted a group, or is gone.
+    pub(crate) fn notify(&self) {
+        // ORDERING: SeqCst fence between what was settled and the look for waiters; pairs with `wait_until`.
+        fence(Ordering::SeqCst);
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            drop(self.lock.lock());
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until `done` says so, at most until `deadline`. `done` is asked again after each notification.
+    pub(crate) fn wait_until(
+        &self,
+        deadline: Option<std::time::Instant>,
+        mut done: impl FnMut() -> bool,
+    ) -> bool {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        // ORDERING: SeqCst fence between the announcement and the first question; pairs with `notify`.
+        fence(Ordering::SeqCst);
+        let mut guard = self.lock.lock();
+        let ended = loop {
+            if done() {
+                break true;
+            }
+            let left = deadline.map(|end| end.saturating_duration_since(std::time::Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                break false;
+            }
+            guard = crate::sync::wait(&self.changed, guard, left);
+        };
+        drop(guard);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        ended
+    }
+}
+
+impl<K, T, W: Work<K, T>> Core<K, T, W> {
+    pub(crate) fn new(
+        front: Arc<Front<K, T>>,
+        work: W,
+        settings: Settings<K, T>,
+        plan: Plan,
+    ) -> Self {
+        let workers = front.ready.posts.len();
+        let backs = (0..front.doors.len() as u32)
+            .map(|shard| CachePadded::new(Mutex::new(Back::new(shard))))
+            .collect();
+        let hands = (0..workers)
+            .map(|_| {
+                CachePadded::new(Hand {
+                    group: crate::sync::AtomicPtr::new(std::ptr::null_mut()),
+                    gone: AtomicBool::new(false),
+                })
+            })
+            .collect();
+        let now = front.ready.clock.now();
+        Self {
+            front,
+            backs,
+            work,
+            settings,
+            plan,
+            timers: Timers::new(now),
+            segments: SharedPool::new(),
+            held: Held::new(),
+            starved: Starved::new(),
+            hands,
+            watch: DrainWatch::new(),
+            orphaned: AtomicBool::new(false),
+            notes: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Something that the owner of the engine may want to know.
+    pub(crate) fn note(&self, text: String) {
+        self.notes.lock().push(text);
+    }
+
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let mut notes = self.plan.notes.clone();
+        notes.extend(self.notes.lock().iter().cloned());
+        notes
+    }
+
+    /// Tasks that ended. Read it before [`Core::accepted`] where the two are compared.
+    pub(crate) fn settled(&self) -> u64 {
+        self.front.ready.posts.iter().map(|post| post.counters.settled()).sum()
+    }
+
+    /// Tasks that a submit accepted.
+    pub(crate) fn accepted(&self) -> u64 {
+        let rings: u64 = self.front.doors.iter().map(|door| door.ring.tail().0).sum();
+        let lanes: u64 = self.backs.iter().map(|back| back.lock().lane_records()).sum();
+        rings + lanes
+    }
+
+    /// Every accepted task ended or waits in a halted group, at one moment between the two looks.
+    pub(crate) fn is_drained(&self) -> bool {
+        // ORDERING: SeqCst: what is held only grows here, and is read before `accepted`, as `settled` is.
+        let ended = self.settled() + self.held.tasks.load(Ordering::SeqCst);
+        ended == self.accepted()
+    }
+
+    /// Tasks that are in groups which run, about. Those of halted groups do not count: they may not hold up others,
+    /// and each halted group is bounded by its own capacity.
+    pub(crate) fn in_groups(&self) -> u64 {
+        let settled = self.settled();
+        let taken: u64 = self
+            .front
+            .ready
+            .posts
+            .iter()
+            .map(|post| post.counters.taken.load(Ordering::Relaxed))
+            .sum();
+        taken.saturating_sub(settled + self.held.tasks.load(Ordering::Relaxed))
+    }
+
+    /// Shards starve and there is room for them.
+    pub(crate) fn can_feed(&self) -> bool {
+        let limit = self.settings.room;
+        // Once submits are refused, what was accepted is bounded already, and all of it must come through.
+        self.starved.any() && (self.front.status.refuses() || self.in_groups() <= limit - limit / 8)
+    }
+
+    /// Shards that starved are looked at again, if there is room.
+    pub(crate) fn feed_starved(&self) -> bool {
+        if !self.can_feed() {
+            return false;
+        }
+        let mut units = self.starved.take();
+        let any = units.len() > 0;
+        self.front.ready.spill(&mut units);
+        any
+    }
+
+    /// The group was FULL and holds few tasks now.
+    #[cold]
+    pub(crate) fn relieve(&self, group: NonNull<Group<K, T>>) {
+        // SAFETY: blocks live as long as the engine, and a block stays in its shard.
+        let shard = unsafe { group.as_ref() }.shard as usize;
+        self.front.doors[shard].gate.relieve(&self.front.filter, group, self.settings.low_mark());
+    }
+}
+
+// SAFETY: blocks are touched under the claim or by the token holder; everything else is atomic or locked. Keys are read
+// by both at the same time, hence `K: Sync`.
+unsafe impl<K: Send + Sync, T: Send, W: Work<K, T>> Sync for Core<K, T, W> {}
+// SAFETY: as above.
+unsafe impl<K: Send + Sync, T: Send, W: Work<K, T>> Send for Core<K, T, W> {}

@@ -1,0 +1,353 @@
+//! The face of the engine: submit from any thread, watch, close.
+
+use std::{
+    fmt,
+    hash::Hash,
+    ptr::NonNull,
+    sync::Arc,
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    builder::Builder,
+    core::Core,
+    error::{SubmitError, SubmitManyError},
+    front::{Front, Patience},
+    group::block::Group,
+    group_handle::GroupHandle,
+    handler::Work,
+    ingress::lane::Lane,
+    lifecycle::close::CloseReport,
+    producer::Producer,
+    sync::{Mutex, Ordering},
+    watch::stats::Stats,
+};
+
+/// An engine for tasks of type `T` in groups with keys of type `K`.
+///
+/// Tasks of one group run one after another, in the order in which they were submitted; groups run in parallel. If a
+/// submit returned before another one of the same key began, on whatever thread, it runs first.
+///
+/// Share it by reference or in an [`Arc`]. Dropping the last owner finishes all accepted work first, like
+/// [`Engine::close`] without a deadline; from inside a handler, where nobody can wait for the handler itself, it
+/// lets the workers finish on their own.
+///
+/// ```
+/// use std::{sync::{Arc, Mutex}, time::Duration};
+/// use bgrp::{Engine, Workers};
+///
+/// let sent = Arc::new(Mutex::new(Vec::new()));
+/// let log = sent.clone();
+/// let engine = Engine::<&str, u32>::builder()
+///     .workers(Workers::fixed(2))
+///     .task_handler(move |_, task| log.lock().unwrap().push((*task.key(), **task)))
+///     .build()?;
+/// for n in 0..3 {
+///     engine.submit("merchant_1001", n)?;
+/// }
+/// let report = engine.close(Duration::from_secs(10));
+/// assert_eq!(report.done, 3);
+/// assert_eq!(*sent.lock().unwrap(), [("merchant_1001", 0), ("merchant_1001", 1), ("merchant_1001", 2)]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Engine<K, T> {
+    pub(crate) front: Arc<Front<K, T>>,
+    pub(crate) control: Arc<dyn Control<K, T>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the face needs of the core, whatever its handler.
+pub(crate) trait Control<K, T>: Send + Sync {
+    /// Finds or makes the group and pins it.
+    fn pin(&self, shard: usize, hash: u32, key: K) -> (u32, NonNull<Group<K, T>>);
+    fn unpin(&self, shard: usize, index: u32);
+    /// A new lane in each shard.
+    fn add_lanes(&self) -> Vec<Arc<Lane<K, T>>>;
+    fn stats(&self) -> Stats;
+    fn notes(&self) -> Vec<String>;
+    fn refuse(&self);
+    fn wait_drained(&self, deadline: Option<Instant>) -> bool;
+    fn halt(&self);
+    fn stop(&self, deadline: Option<Instant>) -> CloseReport<K, T>;
+    /// Nobody will close it.
+    fn orphan(&self);
+}
+
+impl<K, T, W> Control<K, T> for Core<K, T, W>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    T: Send + 'static,
+    W: Work<K, T>,
+{
+    fn pin(&self, shard: usize, hash: u32, key: K) -> (u32, NonNull<Group<K, T>>) {
+        let mut back = self.backs[shard].lock();
+        let (index, spare) = match back.find(hash, &key) {
+            Some(index) => (index, Some(key)),
+            None => (back.make(hash, key), None),
+        };
+        let group = back.group(index);
+        // SAFETY: we hold the claim.
+        unsafe { group.producer() }.pins += 1;
+        drop(back);
+        // The drop of a key is user code: not under the claim.
+        drop(spare);
+        (index, NonNull::from(group))
+    }
+
+    fn unpin(&self, shard: usize, index: u32) {
+        let back = self.backs[shard].lock();
+        // SAFETY: we hold the claim.
+        unsafe { back.group(index).producer() }.pins -= 1;
+    }
+
+    fn add_lanes(&self) -> Vec<Arc<Lane<K, T>>> {
+        self.backs
+            .iter()
+            .map(|back| {
+                let lane = Arc::new(Lane::new(self.settings.lane));
+                back.lock().lanes.push(lane.clone());
+                lane
+            })
+            .collect()
+    }
+
+    fn stats(&self) -> Stats {
+        let sum = |of: fn(&crate::watch::stats::Counters) -> &crate::sync::AtomicU64| -> u64 {
+            let posts = self.front.ready.posts.iter();
+            posts.map(|post| of(&post.counters).load(Ordering::Acquire)).sum()
+        };
+        let mut stats = Stats {
+            done: sum(|c| &c.done),
+            failed: sum(|c| &c.failed),
+            retries: sum(|c| &c.retries),
+            dispatches: sum(|c| &c.turns),
+            held: self.held.tasks.load(Ordering::SeqCst),
+            sleeping_workers: self.front.ready.idle.sleepers() as u64,
+            ..Stats::default()
+        };
+        for back in &self.backs {
+            let back = back.lock();
+            stats.groups += u64::from(back.live);
+            stats.groups_made += back.made;
+            stats.group_bytes += (back.map.heap_bytes() + back.slab.heap_bytes()) as u64;
+        }
+        stats.accepted = self.accepted();
+        stats
+    }
+
+    fn notes(&self) -> Vec<String> {
+        Core::notes(self)
+    }
+
+    fn refuse(&self) {
+        Core::refuse(self);
+    }
+
+    fn wait_drained(&self, deadline: Option<Instant>) -> bool {
+        self.watch.wait_until(deadline, || self.is_drained() || self.front.status.stops())
+            && self.is_drained()
+    }
+
+    fn halt(&self) {
+        Core::halt(self);
+    }
+
+    fn stop(&self, deadline: Option<Instant>) -> CloseReport<K, T> {
+        Core::stop(self, deadline)
+    }
+
+    fn orphan(&self) {
+        self.orphaned.store(true, Ordering::SeqCst);
+        self.front.ready.idle.wake_all(0);
+    }
+}
+
+impl<K, T> Engine<K, T> {
+    /// Starts to describe an engine.
+    pub fn builder() -> Builder<K, T> {
+        Builder::new()
+    }
+
+    pub(crate) fn assemble(
+        front: Arc<Front<K, T>>,
+        control: Arc<dyn Control<K, T>>,
+        threads: Vec<JoinHandle<()>>,
+    ) -> Self {
+        Self { front, control, threads: Mutex::new(threads) }
+    }
+
+    /// Figures of this moment. Takes each shard's lock for a moment; meant for once a second, not once a task.
+    pub fn stats(&self) -> Stats {
+        self.control.stats()
+    }
+
+    /// What the engine found worth telling about the machine: no pinning and why, missing files, and the like.
+    pub fn notes(&self) -> Vec<String> {
+        self.control.notes()
+    }
+
+    /// Waits until every accepted task has ended or waits in a halted group, without refusing new ones. `false`: the
+    /// time was up first, or the engine was halted before.
+    pub fn wait_drain(&self, timeout: Duration) -> bool {
+        self.control.wait_drained(Instant::now().checked_add(timeout))
+    }
+
+    /// Stops at once: no task starts any more, submits are refused. A task that runs is not interrupted. Call
+    /// [`Engine::close`] to get back what did not run.
+    pub fn halt(&self) {
+        self.control.halt();
+    }
+
+    /// The engine was halted, by [`Engine::halt`] or by a [`Verdict::HaltEngine`](crate::Verdict::HaltEngine).
+    pub fn is_halted(&self) -> bool {
+        self.front.status.stops()
+    }
+
+    /// Closes the engine: new tasks are refused, everything accepted is run, retries in back-off are waited for.
+    /// After `timeout` no further task is started. The report gives back every accepted task that did not
+    /// end, in order; no handler starts after the return.
+    ///
+    /// A handler that is still running at the deadline is counted in [`CloseReport::running`] (after a grace of 20 ms);
+    /// its group is not in the report. Call close again to wait for it and to get the rest.
+    ///
+    /// From inside a handler of this engine nothing can be waited for: then it only refuses new tasks and returns
+    /// the figures so far, with at least one group running.
+    pub fn close(&self, timeout: Duration) -> CloseReport<K, T> {
+        // A time that is too far to add is no deadline.
+        self.close_by(Instant::now().checked_add(timeout))
+    }
+
+    fn close_by(&self, deadline: Option<Instant>) -> CloseReport<K, T> {
+        self.control.refuse();
+        if self.front.is_own_worker() {
+            let stats = self.control.stats();
+            return CloseReport {
+                done: stats.done,
+                failed: stats.failed,
+                retries: stats.retries,
+                left: Vec::new(),
+                running: 1,
+            };
+        }
+        self.control.wait_drained(deadline);
+        let report = self.control.stop(deadline);
+        if report.running == 0 {
+            for thread in self.threads.lock().drain(..) {
+                // The thread's main function catches its panics: a failed join has nothing to tell.
+                let _ = thread.join();
+            }
+        }
+        report
+    }
+}
+
+impl<K: Hash + Eq, T> Engine<K, T> {
+    /// Submits a task; waits while its group or the engine is full.
+    ///
+    /// Lock-free while there is room: one read-modify-write, no allocation, no map.
+    ///
+    /// # Errors
+    /// Gives key and task back when the engine is closed, or when a handler of this engine would have to wait.
+    #[inline]
+    pub fn submit(&self, key: K, task: T) -> Result<(), SubmitError<K, T>> {
+        self.front.submit(key, task, Patience::Forever)
+    }
+
+    /// Submits a task if there is room now.
+    ///
+    /// # Errors
+    /// Gives key and task back with the reason.
+    #[inline]
+    pub fn try_submit(&self, key: K, task: T) -> Result<(), SubmitError<K, T>> {
+        self.front.submit(key, task, Patience::None)
+    }
+
+    /// Submits a task; waits at most `timeout` for room.
+    ///
+    /// # Errors
+    /// Gives key and task back with the reason.
+    pub fn submit_timeout(
+        &self,
+        key: K,
+        task: T,
+        timeout: Duration,
+    ) -> Result<(), SubmitError<K, T>> {
+        self.front.submit(key, task, until(timeout))
+    }
+
+    /// Submits all tasks of `tasks` and leaves it empty, with one reservation per shard and window of 256 tasks. The order per key is that of the
+    /// vector. Waits for room.
+    ///
+    /// ```
+    /// # use bgrp::Engine;
+    /// # let engine = Engine::<u64, u64>::builder().task_handler(|_, _| ()).build()?;
+    /// let mut tasks: Vec<(u64, u64)> = (0..1_000).map(|n| (n % 10, n)).collect();
+    /// engine.submit_many(&mut tasks)?;
+    /// assert!(tasks.is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What was not accepted stays in the vector, in order.
+    pub fn submit_many(&self, tasks: &mut Vec<(K, T)>) -> Result<(), SubmitManyError> {
+        self.front.submit_many(tasks, Patience::Forever)
+    }
+
+    /// As [`Engine::submit_many`], without waiting.
+    ///
+    /// # Errors
+    /// What was not accepted stays in the vector. Order per key holds: once a task was refused, no later one is
+    /// accepted.
+    pub fn try_submit_many(&self, tasks: &mut Vec<(K, T)>) -> Result<(), SubmitManyError> {
+        self.front.submit_many(tasks, Patience::None)
+    }
+
+    /// A handle to one group: submits through it neither hash the key nor look it up. The group stays in memory
+    /// while a handle lives.
+    pub fn group(&self, key: K) -> GroupHandle<K, T> {
+        let (shard, hash) = self.front.hash(&key);
+        let (index, block) = self.control.pin(shard, hash, key);
+        GroupHandle::new(self.front.clone(), self.control.clone(), shard, hash, index, block)
+    }
+
+    /// A private lane into the engine for one thread: the fastest way in, with order per lane only. Between a lane
+    /// and any other way in there is no order, not even for one key.
+    pub fn producer(&self) -> Producer<K, T> {
+        Producer::new(self.front.clone(), self.control.add_lanes())
+    }
+}
+
+pub(crate) fn until(timeout: Duration) -> Patience {
+    match Instant::now().checked_add(timeout) {
+        Some(end) => Patience::Until(end, timeout),
+        None => Patience::Forever,
+    }
+}
+
+impl<K, T> Drop for Engine<K, T> {
+    fn drop(&mut self) {
+        if self.threads.lock().is_empty() {
+            return;
+        }
+        if self.front.is_own_worker() {
+            self.control.refuse();
+            self.control.orphan();
+            return;
+        }
+        let report = self.close_by(None);
+        let left = report.left_tasks();
+        if left > 0 {
+            eprintln!(
+                "bgrp: {left} accepted tasks were left when their engine was dropped; call Engine::close to get them back"
+            );
+        }
+        crate::outcome::drop_quietly(report);
+    }
+}
+
+impl<K, T> fmt::Debug for Engine<K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,279 @@
+//! What a submitter touches: hash, one shard's ring and flag, and nothing of any group.
+//!
+//! Cost of a submit: the hash, one read-modify-write on the shard's tail, one cell written, three loads of lines that
+//! seldom change (filter, head, flag). The number of keys does not matter.
+
+use std::{
+    cell::Cell,
+    hash::Hash,
+    ptr::NonNull,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use ahash::RandomState;
+use crossbeam_utils::CachePadded;
+
+use crate::{
+    error::{SubmitError, SubmitReason},
+    flow::gate::{Filter, Gate, Held},
+    group::block::Group,
+    ingress::{
+        barrier::Barrier,
+        ring::{Address, Refused, Ring},
+    },
+    lifecycle::status::Status,
+    ready::{
+        Ready,
+        link::{Link, Unit},
+    },
+    shard::flag::Flag,
+};
+
+/// The part of a shard that submitters touch. Begins with its link: it can be ready.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Door<K, T> {
+    link: Link,
+    pub(crate) index: u32,
+    /// The worker to whose inbox the shard goes when it becomes ready.
+    home: u32,
+    pub(crate) flag: Flag,
+    pub(crate) ring: Ring<K, T>,
+    pub(crate) gate: Gate<K, T>,
+}
+
+impl<K, T> Door<K, T> {
+    /// The unit of this shard. The caller holds the duty to look at it.
+    pub(crate) fn unit(&self) -> Unit {
+        Unit::shard(NonNull::from(self).cast())
+    }
+}
+
+/// See the module text.
+#[derive(Debug)]
+pub(crate) struct Front<K, T> {
+    pub(crate) doors: Box<[CachePadded<Door<K, T>>]>,
+    pub(crate) ready: Ready,
+    pub(crate) status: Status,
+    pub(crate) filter: Filter,
+    pub(crate) barrier: Barrier,
+    hasher: RandomState,
+    shift: u32,
+}
+
+/// Where a task is to go.
+#[derive(Debug)]
+pub(crate) struct Target<K> {
+    pub(crate) shard: usize,
+    pub(crate) hash: u32,
+    pub(crate) address: Address<K>,
+}
+
+/// How long a submitter is ready to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Patience {
+    None,
+    Until(Instant, Duration),
+    Forever,
+}
+
+thread_local! {
+    /// The front whose worker this thread is, as an address; 0 for all other threads.
+    static WORKER_OF: Cell<usize> = const { Cell::new(0) };
+}
+
+impl<K, T> Front<K, T> {
+    /// `shards` and `ring` are powers of two.
+    pub(crate) fn new(shards: usize, ring: usize, workers: usize, ready: Ready) -> Arc<Self> {
+        let doors = (0..shards)
+            .map(|index| {
+                CachePadded::new(Door {
+                    link: Link::new(),
+                    index: index as u32,
+                    home: (index % workers) as u32,
+                    flag: Flag::new(),
+                    ring: Ring::new(ring, 0),
+                    gate: Gate::new(),
+                })
+            })
+            .collect();
+        Arc::new(Self {
+            doors,
+            ready,
+            status: Status::new(),
+            filter: Filter::new(),
+            barrier: Barrier::detect(),
+            hasher: RandomState::new(),
+            shift: 64 - shards.trailing_zeros(),
+        })
+    }
+
+    /// This thread works for this engine from now on: it must not wait for it.
+    pub(crate) fn adopt_thread(&self) -> Adopted {
+        let before = WORKER_OF.try_with(|of| of.replace(std::ptr::from_ref(self).addr()));
+        Adopted(before.unwrap_or(0))
+    }
+
+    pub(crate) fn is_own_worker(&self) -> bool {
+        WORKER_OF.try_with(|of| of.get() == std::ptr::from_ref(self).addr()).unwrap_or(false)
+    }
+
+    /// The shard with the duty to look goes to its home worker.
+    #[cold]
+    fn announce(&self, door: &Door<K, T>) {
+        self.ready.send(door.home as usize, door.unit());
+    }
+
+    /// After records were published to `door`.
+    #[inline(always)]
+    pub(crate) fn published(&self, door: &Door<K, T>) {
+        self.barrier.light();
+        if door.flag.ring() {
+            self.announce(door);
+        }
+    }
+
+    pub(crate) fn refused(&self, refused: Refused) -> SubmitReason {
+        match refused {
+            Refused::Closed => SubmitReason::Closed,
+            Refused::Full => SubmitReason::EngineFull,
+        }
+    }
+}
+
+impl<K: Hash + Eq, T> Front<K, T> {
+    #[inline]
+    pub(crate) fn hash(&self, key: &K) -> (usize, u32) {
+        let hash = self.hasher.hash_one(key);
+        // A shift by 64 (one shard) is zero.
+        (hash.checked_shr(self.shift).unwrap_or(0) as usize, hash as u32)
+    }
+
+    pub(crate) fn target(&self, key: K) -> Target<K> {
+        let (shard, hash) = self.hash(&key);
+        Target { shard, hash, address: Address::Key(hash, key) }
+    }
+
+    /// The submit of everybody. `block` is the group's block where the caller has a handle.
+    #[inline]
+    pub(crate) fn send(
+        &self,
+        target: Target<K>,
+        block: Option<NonNull<Group<K, T>>>,
+        task: T,
+        patience: Patience,
+    ) -> Result<(), (Address<K>, T, SubmitReason)> {
+        let Target { shard, hash, address } = target;
+        let door = &self.doors[shard];
+        if self.filter.may_be_full(hash) {
+            return self.send_slowly(door, hash, address, block, task, patience);
+        }
+        match door.ring.push(address, task) {
+            Ok(()) => {
+                self.published(door);
+                Ok(())
+            }
+            Err((address, task, Refused::Closed)) => Err((address, task, SubmitReason::Closed)),
+            Err((address, task, Refused::Full)) => match patience {
+                Patience::None => Err((address, task, SubmitReason::EngineFull)),
+                _ => self.send_slowly(door, hash, address, block, task, patience),
+            },
+        }
+    }
+
+    #[cold]
+    fn send_slowly(
+        &self,
+        door: &Door<K, T>,
+        hash: u32,
+        mut address: Address<K>,
+        block: Option<NonNull<Group<K, T>>>,
+        mut task: T,
+        patience: Patience,
+    ) -> Result<(), (Address<K>, T, SubmitReason)> {
+        let mut gate = door.gate.enter();
+        loop {
+            if self.status.refuses() {
+                return Err((address, task, SubmitReason::Closed));
+            }
+            let full = match (&address, block) {
+                (Address::Key(_, key), _) => gate.is_full(hash, key),
+                (Address::Group(_), Some(block)) => gate.is_block_full(block),
+                (Address::Group(_), None) => false,
+            };
+            let why = if full {
+                SubmitReason::GroupFull
+            } else {
+                match door.ring.push(address, task) {
+                    Ok(()) => {
+                        drop(gate);
+                        self.published(door);
+                        return Ok(());
+                    }
+                    Err((back, again, refused)) => {
+                        (address, task) = (back, again);
+                        match self.refused(refused) {
+                            SubmitReason::Closed => {
+                                return Err((address, task, SubmitReason::Closed));
+                            }
+                            full => full,
+                        }
+                    }
+                }
+            };
+            if let Err(reason) = self.wait_at(&mut gate, patience, why) {
+                return Err((address, task, reason));
+            }
+        }
+    }
+
+    /// Waits at the gate for a change, or says why not.
+    pub(crate) fn wait_at(
+        &self,
+        gate: &mut Held<'_, K, T>,
+        patience: Patience,
+        why: SubmitReason,
+    ) -> Result<(), SubmitReason> {
+        if matches!(patience, Patience::None) {
+            return Err(why);
+        }
+        if self.is_own_worker() {
+            return Err(SubmitReason::OwnWorker);
+        }
+        match patience {
+            Patience::Until(end, asked) => {
+                let left = end.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(SubmitReason::TimedOut(asked));
+                }
+                gate.sleep(Some(left));
+            }
+            _ => gate.sleep(None),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn submit(
+        &self,
+        key: K,
+        task: T,
+        patience: Patience,
+    ) -> Result<(), SubmitError<K, T>> {
+        self.send(self.target(key), None, task, patience).map_err(|(address, task, reason)| {
+            match address {
+                Address::Key(_, key) => SubmitError { key, task, reason },
+                Address::Group(_) => unreachable!("submitted by key"),
+            }
+        })
+    }
+}
+
+/// Restores what the thread was before.
+pub(crate) struct Adopted(usize);
+
+impl Drop for Adopted {
+    fn drop(&mut self) {
+        let _ = WORKER_OF.try_with(|of| of.set(self.0));
+    }
+}

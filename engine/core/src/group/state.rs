@@ -1,0 +1,274 @@
+//! The word of a group, as pure functions: who may run it, how much waits in it, and why it stands still.
+//!
+//! ```text
+//!  63            40 39        34   33     32  31                0
+//! +----------------+-------+------+------+------+----------------+
+//! |    sequence    |   -   |HALTED| FULL |LINGER|     count      |
+//! +----------------+-------+------+------+------+----------------+
+//! ```
+//!
+//! `count` is the number of tasks that were published to the group and are not settled yet. It is at the same time
+//! the tail of the group's ring (the consumer reads no other index of the producer) and the run flag:
+//!
+//! | word | the run token is | who may change it |
+//! |---|---|---|
+//! | count = 0, no flag | nowhere: the group is idle | the claim holder (`activate`) |
+//! | count > 0, no flag | in a hand, a deque, an inbox, the overflow list or the timer | claim holder adds, token holder settles |
+//! | LINGER | in the word itself: who clears LINGER owns it | claim holder (batch full), timer, drain |
+//! | HALTED | in the list of held groups | claim holder adds only |
+//! | FULL | as without it; submitters are told to wait | set by the claim holder, cleared by who relieves |
+//!
+//! Invariants (tests name them):
+//!
+//! * **I1** A run token exists if and only if the word is not idle.
+//! * **I2** Only the claim holder takes a word from idle to busy, only the token holder from busy to idle.
+//! * **I3** `count` never goes below zero and never loses a publish: both sides use one read-modify-write, so the
+//!   claim holder's add and the token holder's give-up are ordered, and the later one sees the earlier.
+//! * **I4** LINGER is set by a compare-and-swap that saw fewer tasks than a batch; whoever clears it owns the token;
+//!   `sequence` goes up with each setting, so an old timer entry finds another number.
+//!
+//! Orderings:
+//!
+//! | operation | order | pairs with | proof |
+//! |---|---|---|---|
+//! | `publish` (claim holder) | AcqRel RMW | `settle`, `Word::load` of the token holder | loom_run_flag, mutant `publish-relaxed` |
+//! | `settle` (token holder) | AcqRel RMW | `publish`, `load` of the next claim holder | loom_run_flag, mutant `settle-relaxed` |
+//! | `activate` (idle only) | Relaxed store | the hand-over of the token that follows | loom_run_flag, mutant `activate-busy` |
+//! | `load` | Acquire | `publish` and `settle` | loom_run_flag, mutant `load-relaxed` |
+//! | skipping the RMW because a load says busy | forbidden | | mutant `publish-skips-rmw` |
+//!
+//! Cost: one RMW per (chunk, group) that is busy, none where it is idle, and one RMW per turn.
+
+use crate::sync::{AtomicU64, Ordering, mutant};
+
+/// Tasks that a group can hold at most.
+pub(crate) const MAX_COUNT: u64 = COUNT;
+const COUNT: u64 = (1 << 32) - 1;
+const LINGER: u64 = 1 << 32;
+const FULL: u64 = 1 << 33;
+const HALTED: u64 = 1 << 34;
+const FLAGS: u64 = LINGER | FULL | HALTED;
+const SEQUENCE_SHIFT: u32 = 40;
+const SEQUENCE_ONE: u64 = 1 << SEQUENCE_SHIFT;
+
+/// A value of the word. Every decision of the engine about a group is a function of such a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct State(u64);
+
+impl State {
+    pub(crate) const fn count(self) -> u32 {
+        (self.0 & COUNT) as u32
+    }
+    pub(crate) const fn is_idle(self) -> bool {
+        self.0 & (COUNT | LINGER | HALTED) == 0
+    }
+    /// Idle and with no flag at all: the group may be activated by a plain store, or reclaimed.
+    pub(crate) const fn is_quiet(self) -> bool {
+        self.0 & (COUNT | FLAGS) == 0
+    }
+    pub(crate) const fn lingers(self) -> bool {
+        self.0 & LINGER != 0
+    }
+    pub(crate) const fn is_full(self) -> bool {
+        self.0 & FULL != 0
+    }
+    pub(crate) const fn is_halted(self) -> bool {
+        self.0 & HALTED != 0
+    }
+    pub(crate) const fn sequence(self) -> u32 {
+        (self.0 >> SEQUENCE_SHIFT) as u32
+    }
+    const fn activated(self, n: u32) -> Self {
+        Self(self.0 + n as u64)
+    }
+    const fn lingering(self) -> Self {
+        Self((self.0 | LINGER).wrapping_add(SEQUENCE_ONE))
+    }
+}
+
+/// What a publish means for the claim holder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Published {
+    /// The group was idle: the claim holder now holds its run token.
+    Token,
+    /// Somebody else holds the token and will see the tasks.
+    Busy,
+    /// The group lingers (the token is in the word); it may be taken if a batch is full.
+    Lingering,
+    /// The group is halted: its tasks wait until it is resumed or given back.
+    Held,
+}
+
+/// Decides what a publish that found `before` means.
+pub(crate) const fn published(before: State) -> Published {
+    if before.is_halted() {
+        Published::Held
+    } else if before.lingers() {
+        Published::Lingering
+    } else if before.count() == 0 {
+        Published::Token
+    } else {
+        Published::Busy
+    }
+}
+
+/// The atomic word of one group.
+#[derive(Debug)]
+pub(crate) struct Word(AtomicU64);
+
+impl Word {
+    pub(crate) fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    #[inline]
+    pub(crate) fn load(&self) -> State {
+        // ORDERING: Acquire pairs with the AcqRel RMW of `publish` (the token holder then sees the tasks' bytes)
+        // and of `settle` (the claim holder then sees the consumer's side of the ring at rest).
+        let order = if mutant("load-relaxed") { Ordering::Relaxed } else { Ordering::Acquire };
+        State(self.0.load(order))
+    }
+
+    /// Claim holder, group quiet (see [`State::is_quiet`], read under this claim): makes it busy with `n` tasks.
+    /// The caller now holds the run token.
+    #[inline]
+    pub(crate) fn activate(&self, quiet: State, n: u32) {
+        debug_assert!(quiet.is_quiet() && n > 0);
+        // Relaxed: nobody but the claim holder writes an idle word (I2); the token's hand-over publishes it.
+        self.0.store(quiet.activated(n).0, Ordering::Relaxed);
+    }
+
+    /// Claim holder: adds `n` tasks, whose bytes are written, and returns the word before and its meaning.
+    #[inline]
+    pub(crate) fn publish(&self, n: u32) -> (State, Published) {
+        if mutant("publish-skips-rmw") && !State(self.0.load(Ordering::Relaxed)).is_idle() {
+            // The mutant of tokio #7589: "it says scheduled, so somebody will look".
+            let seen = State(self.0.load(Ordering::Relaxed));
+            self.0.fetch_add(u64::from(n), Ordering::AcqRel);
+            return (seen, Published::Busy);
+        }
+        // ORDERING: Release publishes the slots to the token holder's `load` or `settle`; Acquire takes over the
+        // consumer side when the group turned idle in between.
+        let order = if mutant("publish-relaxed") { Ordering::Relaxed } else { Ordering::AcqRel };
+        let before = State(self.0.fetch_add(u64::from(n), order));
+        debug_assert!(u64::from(before.count()) + u64::from(n) <= MAX_COUNT);
+        (before, published(before))
+    }
+
+    /// Token holder: `n` tasks are settled. Returns the word after; when it is idle the token is gone.
+    #[inline]
+    pub(crate) fn settle(&self, n: u32) -> State {
+        // ORDERING: Release hands the consumer's side (head index, per-group state) to the next claim or token
+        // holder; Acquire sees the slots of a publish that came before.
+        let order = if mutant("settle-relaxed") { Ordering::Relaxed } else { Ordering::AcqRel };
+        let before = State(self.0.fetch_sub(u64::from(n), order));
+        debug_assert!(before.count() >= n);
+        State(before.0 - u64::from(n))
+    }
+
+    /// Token holder: leaves the token in the word until a batch is full or the timer fires. `Ok` carries the
+    /// sequence for the timer entry; from then on the caller owns nothing. `Err`: a batch is there, run it.
+    pub(crate) fn linger(&self, batch: u32) -> Result<u32, State> {
+        let mut seen = self.load();
+        loop {
+            if seen.count() >= batch || seen.is_halted() {
+                return Err(seen);
+            }
+            let next = seen.lingering();
+            // ORDERING: Release hands the consumer side to whoever clears LINGER; Acquire as in `load`.
+            match self.0.compare_exchange_weak(seen.0, next.0, Ordering::AcqRel, Ordering::Acquire)
+            {
+                Ok(_) => return Ok(next.sequence()),
+                Err(now) => seen = State(now),
+            }
+        }
+    }
+
+    /// Takes the token out of the word. With a `sequence` only if that very setting still stands.
+    /// `true`: the caller holds the run token.
+    pub(crate) fn end_linger(&self, sequence: Option<u32>) -> bool {
+        let mut seen = self.load();
+        loop {
+            if !seen.lingers() || sequence.is_some_and(|wanted| wanted != seen.sequence()) {
+                return false;
+            }
+            // ORDERING: Acquire pairs with the Release of `linger`; Release keeps the chain to the next holder.
+            match self.0.compare_exchange_weak(
+                seen.0,
+                seen.0 & !LINGER,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return true,
+                Err(now) => seen = State(now),
+            }
+        }
+    }
+
+    /// Token holder: from now on publishes are held. Returns the word before: its count is what is held now.
+    pub(crate) fn halt(&self) -> State {
+        // ORDERING: AcqRel, as `settle`: one total order with the publishes decides which of them count as held.
+        State(self.0.fetch_or(HALTED, Ordering::AcqRel))
+    }
+
+    /// Claim holder, under the gate's lock: submitters must wait. Returns the word before.
+    pub(crate) fn set_full(&self) -> State {
+        // ORDERING: AcqRel: ordered with `settle`, so that one of the two sides sees the other (flow/gate.rs).
+        State(self.0.fetch_or(FULL, Ordering::AcqRel))
+    }
+
+    /// Under the gate's lock: submitters may go on.
+    pub(crate) fn clear_full(&self) {
+        // ORDERING: AcqRel, as `set_full`.
+        self.0.fetch_and(!FULL, Ordering::AcqRel);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i1_and_i2_a_token_appears_once_and_goes_once() {
+        let word = Word::new();
+        assert!(word.load().is_quiet());
+        word.activate(word.load(), 3);
+        assert_eq!(word.publish(2).1, Published::Busy);
+        assert!(!word.settle(4).is_idle());
+        assert!(word.settle(1).is_idle());
+        assert_eq!(word.publish(1).1, Published::Token);
+    }
+
+    #[test]
+    fn i4_an_old_linger_entry_finds_another_sequence() {
+        let word = Word::new();
+        word.activate(word.load(), 1);
+        let first = word.linger(10).expect("one of ten");
+        assert_eq!(word.publish(1).1, Published::Lingering);
+        assert!(word.end_linger(Some(first)));
+        let second = word.linger(10).expect("two of ten");
+        assert!(!word.end_linger(Some(first)), "stale entry");
+        assert!(word.end_linger(Some(second)));
+        assert!(!word.end_linger(None), "nobody else owns the token");
+        word.publish(8);
+        assert!(word.linger(10).is_err(), "a full batch does not wait");
+    }
+
+    #[test]
+    fn the_sequence_wraps_without_touching_the_rest() {
+        let word = Word(AtomicU64::new(u64::MAX << SEQUENCE_SHIFT));
+        word.activate(word.load(), 1);
+        assert_eq!(word.linger(2), Ok(0));
+        assert_eq!(word.load().count(), 1);
+        assert!(word.load().lingers());
+    }
+
+    #[test]
+    fn a_halted_group_is_never_idle_and_holds_what_comes() {
+        let word = Word::new();
+        word.activate(word.load(), 1);
+        assert_eq!(word.halt().count(), 1);
+        assert!(!word.settle(1).is_idle(), "the token waits in the list of held groups");
+        assert_eq!(word.publish(2).1, Published::Held);
+    }
+}

@@ -1,0 +1,182 @@
+//! A lane: the private ingress of one producer into one shard. No read-modify-write, order per lane only.
+//!
+//! | who | may touch |
+//! |---|---|
+//! | the producer | cells from `tail` to `head + capacity`, `tail`, `pushing` |
+//! | claim holder | cells from `head` to `tail`, `head` |
+//!
+//! | operation | order | pairs with |
+//! |---|---|---|
+//! | publish (store tail) | Release | claim holder's Acquire load of the tail |
+//! | give back (store head) | Release | producer's Acquire load of the head |
+//! | producer: publish, light barrier, load of the shard's flag | | claim holder: IDLE, heavy barrier, load of the tail (shard/flag.rs) |
+//! | producer: `pushing`, light barrier, load of the status | | close: status, heavy barrier, wait for `pushing` to end |
+//!
+//! The last line makes the count of accepted tasks exact: after it no lane of the engine grows.
+//!
+//! Cost: three plain stores a record where the barrier is asymmetric. Wait-free until the lane is full.
+
+use std::mem::MaybeUninit;
+
+use crossbeam_utils::CachePadded;
+
+use super::ring::Address;
+use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell};
+
+#[derive(Debug)]
+struct Cell<K, T> {
+    hash: UnsafeCell<u32>,
+    key: UnsafeCell<MaybeUninit<K>>,
+    task: UnsafeCell<MaybeUninit<T>>,
+}
+
+#[derive(Debug)]
+struct ProducerSide {
+    tail: AtomicU64,
+    pushing: AtomicBool,
+    retired: AtomicBool,
+}
+
+/// See the module text.
+#[derive(Debug)]
+pub(crate) struct Lane<K, T> {
+    producer: CachePadded<ProducerSide>,
+    head: CachePadded<AtomicU64>,
+    cells: Box<[Cell<K, T>]>,
+    mask: u64,
+}
+
+// SAFETY: a cell is touched by one side at a time (table in the module text).
+unsafe impl<K: Send, T: Send> Sync for Lane<K, T> {}
+// SAFETY: the lane owns its records.
+unsafe impl<K: Send, T: Send> Send for Lane<K, T> {}
+
+impl<K, T> Lane<K, T> {
+    /// A lane of `capacity` cells, a power of two.
+    pub(crate) fn new(capacity: usize) -> Self {
+        assert!(capacity.is_power_of_two());
+        let cells = (0..capacity).map(|_| Cell {
+            hash: UnsafeCell::new(0),
+            key: UnsafeCell::new(MaybeUninit::uninit()),
+            task: UnsafeCell::new(MaybeUninit::uninit()),
+        });
+        Self {
+            producer: CachePadded::new(ProducerSide {
+                tail: AtomicU64::new(0),
+                pushing: AtomicBool::new(false),
+                retired: AtomicBool::new(false),
+            }),
+            head: CachePadded::new(AtomicU64::new(0)),
+            cells: cells.collect(),
+            mask: capacity as u64 - 1,
+        }
+    }
+
+    fn cell(&self, position: u64) -> &Cell<K, T> {
+        // SAFETY: the mask keeps the index below the number of cells.
+        unsafe { self.cells.get_unchecked((position & self.mask) as usize) }
+    }
+
+    /// Producer: starts a push. The caller then pays the light barrier and looks at the status.
+    #[inline]
+    pub(crate) fn begin(&self) {
+        self.producer.pushing.store(true, Ordering::Relaxed);
+    }
+
+    /// Producer: the push is over, done or not.
+    #[inline]
+    pub(crate) fn end(&self) {
+        // ORDERING: Release: whoever sees the push ended (close) sees the tail that it left.
+        self.producer.pushing.store(false, Ordering::Release);
+    }
+
+    /// Producer, between `begin` and `end`: one record, or back it comes. `head` is the producer's copy of the head.
+    #[inline]
+    pub(crate) fn push(&self, head: &mut u64, hash: u32, key: K, task: T) -> Result<(), (K, T)> {
+        let tail = self.producer.tail.load(Ordering::Relaxed);
+        if tail - *head > self.mask {
+            // ORDERING: Acquire pairs with the Release of `give_back`.
+            *head = self.head.load(Ordering::Acquire);
+            if tail - *head > self.mask {
+                return Err((key, task));
+            }
+        }
+        let cell = self.cell(tail);
+        // SAFETY: the cell is behind the head by less than the capacity: the producer's.
+        cell.hash.with_mut(|slot| unsafe { *slot = hash });
+        // SAFETY: as above.
+        cell.key.with_mut(|slot| unsafe { (*slot).write(key) });
+        // SAFETY: as above.
+        cell.task.with_mut(|slot| unsafe { (*slot).write(task) });
+        // ORDERING: Release publishes the cell to the claim holder's Acquire load in `tail`.
+        self.producer.tail.store(tail + 1, Ordering::Release);
+        Ok(())
+    }
+
+    /// The number of records ever pushed.
+    #[inline]
+    pub(crate) fn tail(&self) -> u64 {
+        // ORDERING: Acquire pairs with the Release of `push`.
+        self.producer.tail.load(Ordering::Acquire)
+    }
+
+    /// The number of records ever taken.
+    pub(crate) fn head(&self) -> u64 {
+        // ORDERING: Acquire, as in `push`.
+        self.head.load(Ordering::Acquire)
+    }
+
+    /// Claim holder: the hash bits of the record at `position`, which is below the tail.
+    pub(crate) fn hash(&self, position: u64) -> u32 {
+        // SAFETY: published and not given back: the claim holder's.
+        self.cell(position).hash.with(|slot| unsafe { *slot })
+    }
+
+    /// Claim holder: moves a record out.
+    ///
+    /// # Safety
+    /// `head <= position < tail`, once.
+    pub(crate) unsafe fn take(&self, position: u64) -> (Address<K>, T) {
+        let cell = self.cell(position);
+        // SAFETY: the caller's promise.
+        let key = cell.key.with(|slot| unsafe { (*slot).assume_init_read() });
+        // SAFETY: the caller's promise.
+        let task = cell.task.with(|slot| unsafe { (*slot).assume_init_read() });
+        (Address::Key(self.hash(position), key), task)
+    }
+
+    /// Claim holder: all positions below `head` are free again.
+    pub(crate) fn give_back(&self, head: u64) {
+        // ORDERING: Release pairs with the Acquire load of the head in `push`.
+        self.head.store(head, Ordering::Release);
+    }
+
+    /// The producer is gone: the lane may be removed once it is empty.
+    pub(crate) fn retire(&self) {
+        // ORDERING: Release: the last push comes before it.
+        self.producer.retired.store(true, Ordering::Release);
+    }
+
+    /// The producer is gone and everything was taken.
+    pub(crate) fn is_spent(&self) -> bool {
+        // ORDERING: Acquire pairs with the Release of `retire`.
+        self.producer.retired.load(Ordering::Acquire) && self.tail() == self.head()
+    }
+
+    /// Close, after the status and a heavy barrier: waits until no push is under way. A push has no user code in it.
+    pub(crate) fn settle(&self) {
+        // ORDERING: Acquire pairs with the Release of `end`.
+        while self.producer.pushing.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl<K, T> Drop for Lane<K, T> {
+    fn drop(&mut self) {
+        for position in self.head()..self.tail() {
+            // SAFETY: exclusive; between head and tail, once.
+            drop(unsafe { self.take(position) });
+        }
+    }
+}

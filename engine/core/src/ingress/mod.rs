@@ -1,0 +1,5 @@
+//! How tasks come in: one bounded ring per shard for everybody, and opt-in lanes for one producer each.
+
+pub(crate) mod barrier;
+pub(crate) mod lane;
+pub(crate) mod ring;

@@ -1,0 +1,377 @@
+//! The ingress of a shard: a bounded ring with many producers and one consumer at a time (the claim holder).
+//!
+//! ```text
+//!        head (published once a chunk)            tail (reserve position, bit 63 = CLOSED)
+//!          v                                        v
+//! ... | free | record | record | reserved | record | free | free | ...
+//!              ^ turn = position + 1: published      reserved but not yet published: the consumer stops here
+//! ```
+//!
+//! A producer reserves a position with one compare-and-swap on `tail`, writes the cell, and publishes it by storing
+//! the cell's turn. The consumer reads cells in position order and stops at the first that is not published, so
+//! the order of the reservations is the order of execution: if a submit returned before another began, its position
+//! is the smaller one, on whatever thread (row E1).
+//!
+//! | who | may touch |
+//! |---|---|
+//! | producer between reserve and publish | the cells of its positions |
+//! | claim holder | published cells from `head` on |
+//! | nobody | all other cells |
+//!
+//! Invariants:
+//!
+//! * **I1** A position is reserved once, and never after CLOSED is set: the tail then is the exact number of
+//!   accepted records.
+//! * **I2** A cell is written only when `position - head < capacity`, that is after the consumer gave it back.
+//! * **I3** No user code runs between reserve and publish (no `Clone`, `Drop`, `Hash`), so the window is a handful
+//!   of instructions and a producer cannot die in it.
+//!
+//! | operation | order | pairs with | proof |
+//! |---|---|---|---|
+//! | reserve (CAS tail) | SeqCst | load of the tail in the shard's idle rule | loom_ring `idle`, mutant `ring-reserve-relaxed` |
+//! | publish (store turn) | Release | load turn | loom_ring, mutant `ring-publish-relaxed` |
+//! | read (load turn) | Acquire | publish | loom_ring, mutant `ring-read-relaxed` |
+//! | give back (store head) | Release (SeqCst for blocked submitters) | load head of a producer | loom_ring, mutant `ring-head-relaxed` |
+//! | full test (load head) | Acquire | give back | loom_ring, mutant `ring-full-relaxed` |
+//!
+//! Positions are u64 and never wrap in practice; turns are 31 bits of them. A producer compares positions as signed
+//! differences, since the tail that it loaded may be older than the head.
+//!
+//! Cost: one RMW a record, or one for many with [`Ring::reserve`]. Lock-free: a producer that is preempted between
+//! reserve and publish delays the records of its shard only.
+
+use std::mem::MaybeUninit;
+
+use crossbeam_utils::CachePadded;
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell, mutant, seqcst_for_loom};
+
+/// Bit of the tail that refuses further reservations.
+const CLOSED: u64 = 1 << 63;
+
+/// To which group a record belongs.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Address<K> {
+    /// By key, with the 32 hash bits that the shard's map uses.
+    Key(u32, K),
+    /// By the index of a group that a live handle pins.
+    Group(u32),
+}
+
+/// Why nothing was reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Full,
+    Closed,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+struct Cell<K, T> {
+    /// `(position + 1) << 1 | by_group`, in 32 bits; differs from the turn of the lap before.
+    turn: AtomicU32,
+    /// Hash bits or group index.
+    mark: UnsafeCell<u32>,
+    key: UnsafeCell<MaybeUninit<K>>,
+    task: UnsafeCell<MaybeUninit<T>>,
+}
+
+/// See the module text.
+#[derive(Debug)]
+pub(crate) struct Ring<K, T> {
+    tail: CachePadded<AtomicU64>,
+    head: CachePadded<AtomicU64>,
+    cells: Box<[Cell<K, T>]>,
+    mask: u64,
+}
+
+// SAFETY: a cell is touched by one thread at a time (table in the module text); keys and tasks move between threads.
+unsafe impl<K: Send, T: Send> Sync for Ring<K, T> {}
+// SAFETY: the ring owns its records.
+unsafe impl<K: Send, T: Send> Send for Ring<K, T> {}
+
+const fn turn_of(position: u64) -> u32 {
+    ((position.wrapping_add(1)) << 1) as u32
+}
+
+impl<K, T> Ring<K, T> {
+    /// A ring of `capacity` cells (a power of two) whose first position is `start` (tests start near a wrap).
+    pub(crate) fn new(capacity: usize, start: u64) -> Self {
+        assert!(capacity.is_power_of_two() && capacity <= 1 << 24);
+        let mask = capacity as u64 - 1;
+        let cells = (0..capacity as u64).map(|i| Cell {
+            // Any value but the turn of the first lap's position will do: the one of a lap before it.
+            turn: AtomicU32::new(turn_of(
+                start.wrapping_add(i.wrapping_sub(start) & mask).wrapping_sub(mask + 1),
+            )),
+            mark: UnsafeCell::new(0),
+            key: UnsafeCell::new(MaybeUninit::uninit()),
+            task: UnsafeCell::new(MaybeUninit::uninit()),
+        });
+        Self {
+            tail: CachePadded::new(AtomicU64::new(start)),
+            head: CachePadded::new(AtomicU64::new(start)),
+            cells: cells.collect(),
+            mask,
+        }
+    }
+
+    fn cell(&self, position: u64) -> &Cell<K, T> {
+        // SAFETY: the mask keeps the index below the number of cells.
+        unsafe { self.cells.get_unchecked((position & self.mask) as usize) }
+    }
+
+    /// Reserves up to `want` positions in a row: the first one and how many. The caller writes and publishes each
+    /// of them at once, with no user code in between (I3).
+    #[inline]
+    pub(crate) fn reserve(&self, want: u32) -> Result<(u64, u32), Refused> {
+        let mut tail = self.tail.load(Ordering::Relaxed);
+        loop {
+            if tail & CLOSED != 0 {
+                return Err(Refused::Closed);
+            }
+            // ORDERING: Acquire pairs with the Release of `give_back`: the consumer has left the cells below.
+            let order =
+                if mutant("ring-full-relaxed") { Ordering::Relaxed } else { Ordering::Acquire };
+            let head = self.head.load(order);
+            let used = tail.wrapping_sub(head) as i64;
+            let free = (self.mask + 1) as i64 - used;
+            if used < 0 || free <= 0 {
+                let now = self.tail.load(Ordering::Relaxed);
+                if now == tail && used >= 0 {
+                    return Err(Refused::Full);
+                }
+                tail = now;
+                continue;
+            }
+            let n = (free as u64).min(u64::from(want));
+            // ORDERING: SeqCst: the store of the store-load race with a shard that goes idle (shard/flag.rs): the
+            // claim holder stores IDLE and loads the tail, we store the tail and load the flag.
+            let order =
+                if mutant("ring-reserve-relaxed") { Ordering::Relaxed } else { Ordering::SeqCst };
+            match self.tail.compare_exchange_weak(tail, tail + n, order, Ordering::Relaxed) {
+                Ok(_) => {
+                    if !mutant("ring-reserve-relaxed") {
+                        seqcst_for_loom();
+                    }
+                    return Ok((tail, n as u32));
+                }
+                Err(now) => tail = now,
+            }
+        }
+    }
+
+    /// Writes and publishes one reserved position.
+    ///
+    /// # Safety
+    /// `position` came from [`Ring::reserve`] of this caller and is filled once.
+    #[inline]
+    pub(crate) unsafe fn fill(&self, position: u64, address: Address<K>, task: T) {
+        let cell = self.cell(position);
+        let mut turn = turn_of(position);
+        match address {
+            Address::Key(hash, key) => {
+                // SAFETY: the position is ours alone until published (I1, I2).
+                cell.mark.with_mut(|mark| unsafe { mark.write(hash) });
+                // SAFETY: as above.
+                cell.key.with_mut(|slot| unsafe { (*slot).write(key) });
+            }
+            Address::Group(index) => {
+                // SAFETY: as above.
+                cell.mark.with_mut(|mark| unsafe { mark.write(index) });
+                turn |= 1;
+            }
+        }
+        // SAFETY: as above.
+        cell.task.with_mut(|slot| unsafe { (*slot).write(task) });
+        // ORDERING: Release publishes the cell to the claim holder's Acquire load in `peek`.
+        let order =
+            if mutant("ring-publish-relaxed") { Ordering::Relaxed } else { Ordering::Release };
+        cell.turn.store(turn, order);
+    }
+
+    /// One record, or the record back with the reason.
+    #[inline]
+    pub(crate) fn push(
+        &self,
+        address: Address<K>,
+        task: T,
+    ) -> Result<(), (Address<K>, T, Refused)> {
+        match self.reserve(1) {
+            Ok((position, _)) => {
+                // SAFETY: just reserved, filled once.
+                unsafe { self.fill(position, address, task) };
+                Ok(())
+            }
+            Err(refused) => Err((address, task, refused)),
+        }
+    }
+
+    /// Claim holder: the mark of the record at `position`, if it is published (and whether it is by group).
+    #[inline]
+    pub(crate) fn peek(&self, position: u64) -> Option<(u32, bool)> {
+        let cell = self.cell(position);
+        // ORDERING: Acquire pairs with the Release of `fill`.
+        let order = if mutant("ring-read-relaxed") { Ordering::Relaxed } else { Ordering::Acquire };
+        let turn = cell.turn.load(order);
+        if turn & !1 != turn_of(position) {
+            return None;
+        }
+        // SAFETY: published and not given back: the claim holder's.
+        Some((cell.mark.with(|mark| unsafe { *mark }), turn & 1 == 1))
+    }
+
+    /// Claim holder: borrows the key of a record by key that `peek` has shown.
+    ///
+    /// # Safety
+    /// `peek(position)` returned `Some((_, false))` under this claim and the record was not taken.
+    #[inline]
+    pub(crate) unsafe fn key(&self, position: u64) -> &K {
+        // SAFETY: the caller's promise: published by key, and not taken.
+        self.cell(position).key.with(|key| unsafe { (*key).assume_init_ref() })
+    }
+
+    /// Claim holder: moves the key of a record out.
+    ///
+    /// # Safety
+    /// As [`Ring::key`]; once.
+    #[inline]
+    pub(crate) unsafe fn take_key(&self, position: u64) -> K {
+        // SAFETY: the caller's promise.
+        self.cell(position).key.with(|key| unsafe { (*key).assume_init_read() })
+    }
+
+    /// Claim holder: moves the task of a record out.
+    ///
+    /// # Safety
+    /// `peek(position)` returned `Some` under this claim; once.
+    #[inline]
+    pub(crate) unsafe fn take_task(&self, position: u64) -> T {
+        // SAFETY: the caller's promise.
+        self.cell(position).task.with(|task| unsafe { (*task).assume_init_read() })
+    }
+
+    /// Claim holder: all positions below `head` are free again. SeqCst, because blocked submitters are looked for
+    /// next (flow/gate.rs).
+    #[inline]
+    pub(crate) fn give_back(&self, head: u64) {
+        // ORDERING: its Release pairs with the Acquire load of the head in `reserve`; SeqCst orders it before the
+        // claim holder's load of the number of waiters (a submitter announces itself, then tries again).
+        let order = if mutant("ring-head-relaxed") { Ordering::Relaxed } else { Ordering::SeqCst };
+        self.head.store(head, order);
+    }
+
+    /// The position up to which records are given back.
+    pub(crate) fn head(&self) -> u64 {
+        // ORDERING: Acquire, as in `reserve`.
+        self.head.load(Ordering::Acquire)
+    }
+
+    /// The next position to reserve, and whether the ring is closed.
+    #[inline]
+    pub(crate) fn tail(&self) -> (u64, bool) {
+        // ORDERING: SeqCst: the load of the store-load race with a producer, see `reserve`.
+        let tail = self.tail.load(Ordering::SeqCst);
+        (tail & !CLOSED, tail & CLOSED != 0)
+    }
+
+    /// Refuses every reservation from now on (I1).
+    pub(crate) fn close(&self) {
+        // ORDERING: AcqRel: the reservations before it are those that count.
+        self.tail.fetch_or(CLOSED, Ordering::AcqRel);
+    }
+}
+
+impl<K, T> Drop for Ring<K, T> {
+    fn drop(&mut self) {
+        // Exclusive: no producer is between reserve and publish, so records run from the head to the first gap.
+        let mut position = self.head();
+        while let Some((_, by_group)) = self.peek(position) {
+            if !by_group {
+                // SAFETY: published by key, taken once.
+                drop(unsafe { self.take_key(position) });
+            }
+            // SAFETY: published, taken once.
+            drop(unsafe { self.take_task(position) });
+            position += 1;
+            if position - self.head() > self.mask {
+                break;
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn take(ring: &Ring<u64, String>, position: u64) -> Option<(u64, String)> {
+        let (mark, by_group) = ring.peek(position)?;
+        // SAFETY: peek has shown it, and each test takes a position once.
+        unsafe {
+            let key = if by_group { u64::from(mark) } else { ring.take_key(position) };
+            Some((key, ring.take_task(position)))
+        }
+    }
+
+    #[test]
+    fn records_come_out_in_the_order_of_their_reservations_across_every_wrap() {
+        for start in [0, (1 << 31) - 3, (1 << 32) - 3, (1 << 62) - 3] {
+            let ring = Ring::new(4, start);
+            let mut head = start;
+            for i in 0..40u64 {
+                let address =
+                    if i % 3 == 0 { Address::Group(i as u32) } else { Address::Key(7, i) };
+                ring.push(address, i.to_string()).expect("room");
+                if i % 2 == 1 {
+                    for wanted in [i - 1, i] {
+                        assert_eq!(take(&ring, head), Some((wanted, wanted.to_string())));
+                        head += 1;
+                    }
+                    assert_eq!(take(&ring, head), None);
+                    ring.give_back(head);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_ring_hands_the_record_back_and_a_closed_one_too() {
+        let ring = Ring::new(2, 0);
+        ring.push(Address::Key(0, 1u64), "a".to_owned()).unwrap();
+        ring.push(Address::Key(0, 2), "b".to_owned()).unwrap();
+        let (address, task, why) = ring.push(Address::Key(0, 3), "c".to_owned()).unwrap_err();
+        assert_eq!((address, task.as_str(), why), (Address::Key(0, 3), "c", Refused::Full));
+        assert_eq!(take(&ring, 0), Some((1, "a".to_owned())));
+        ring.give_back(1);
+        ring.close();
+        assert_eq!(ring.push(Address::Key(0, 3), String::new()).unwrap_err().2, Refused::Closed);
+        assert_eq!(ring.tail(), (2, true));
+    }
+
+    #[test]
+    fn a_reserved_gap_hides_what_comes_after_it() {
+        // Recipe R3 (hew #3018): the consumer neither takes the gap nor passes it.
+        let ring = Ring::new(4, 0);
+        let (gap, _) = ring.reserve(1).unwrap();
+        ring.push(Address::Key(0, 2u64), "second".to_owned()).unwrap();
+        assert_eq!(take(&ring, 0), None);
+        assert_eq!(ring.tail().0, 2, "the idle rule sees that a record is under way");
+        // SAFETY: reserved above, filled once.
+        unsafe { ring.fill(gap, Address::Key(0, 1), "first".to_owned()) };
+        assert_eq!(take(&ring, 0), Some((1, "first".to_owned())));
+        assert_eq!(take(&ring, 1), Some((2, "second".to_owned())));
+        ring.give_back(2);
+    }
+
+    #[test]
+    fn dropping_a_ring_drops_what_it_holds() {
+        let witness = std::sync::Arc::new(());
+        let ring = Ring::new(4, 6);
+        for _ in 0..4 {
+            ring.push(Address::Key(0, witness.clone()), witness.clone()).unwrap();
+        }
+        drop(ring);
+        assert_eq!(std::sync::Arc::strong_count(&witness), 1);
+    }
+}

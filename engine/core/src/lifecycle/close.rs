@@ -1,0 +1,262 @@
+//! Drain, halt and close: nothing that was accepted is lost, and nothing runs after the report.
+//!
+//! | step | what | why it is exact |
+//! |---|---|---|
+//! | 1 refuse | status to `Draining`; every ring gets its CLOSED bit; heavy barrier; no lane push is under way | from here on the number of accepted tasks stands still |
+//! | 2 finish | linger ends; wait until settled + held = accepted, or the deadline | settled is read before accepted, both only grow |
+//! | 3 halt | status to `Halted`, heavy barrier | a worker notes what it takes in hand, then reads the status: it is seen here, or it sees the halt |
+//! | 4 wait | until each worker is gone or has a group in hand | only a handler that is still running stays |
+//! | 5 collect | what lies in ingress and groups is given back, group by group, in order | nobody else touches a group that is in no hand |
+
+use std::{
+    collections::HashSet,
+    ptr::NonNull,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    core::Core,
+    group::{
+        block::Group,
+        ring::{End, Pool},
+    },
+    handler::Work,
+    outcome::drop_quietly,
+    ready::link::Chain,
+    shard::demux::{Demux, Scratch},
+    sync::Ordering,
+};
+
+/// After a deadline short handlers get this long to come back, so that `running` speaks of long ones.
+const GRACE: Duration = Duration::from_millis(20);
+
+/// What an engine did and what it gives back.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct CloseReport<K, T> {
+    /// Tasks that ended as done, over the life of the engine.
+    pub done: u64,
+    /// Tasks that failed for good, over the life of the engine.
+    pub failed: u64,
+    /// Attempts that were followed by another one, over the life of the engine.
+    pub retries: u64,
+    /// Every accepted task that did not end, given back: group by group, in order.
+    pub left: Vec<Left<K, T>>,
+    /// Groups whose handler was still running at the deadline. Their tasks are not in `left`: close again to get
+    /// them.
+    pub running: usize,
+}
+
+/// The tasks of one group that did not end, oldest first.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Left<K, T> {
+    /// The key of the group.
+    pub key: K,
+    /// The tasks, in the order in which they were submitted.
+    pub tasks: Vec<T>,
+}
+
+impl<K, T> CloseReport<K, T> {
+    /// Every accepted task ended: none is given back, none is running.
+    pub fn is_complete(&self) -> bool {
+        self.left.is_empty() && self.running == 0
+    }
+
+    /// The number of tasks given back.
+    pub fn left_tasks(&self) -> usize {
+        self.left.iter().map(|left| left.tasks.len()).sum()
+    }
+}
+
+impl<K, T, W: Work<K, T>> Core<K, T, W> {
+    /// Step 1, and the end of linger.
+    pub(crate) fn refuse(&self) {
+        let front = &self.front;
+        front.status.drain();
+        for door in &front.doors {
+            door.ring.close();
+        }
+        front.barrier.heavy();
+        for back in &self.backs {
+            back.lock().lanes.iter().for_each(|lane| lane.settle());
+        }
+        for door in &front.doors {
+            door.gate.notify();
+        }
+        let mut ready = Chain::default();
+        self.timers.end_lingers(&mut ready);
+        front.ready.spill(&mut ready);
+        front.ready.idle.wake_all(front.ready.clock.now());
+    }
+
+    /// Step 3: no task starts from now on, but for those that a worker has in hand.
+    pub(crate) fn halt(&self) {
+        let front = &self.front;
+        front.status.halt();
+        for door in &front.doors {
+            door.ring.close();
+        }
+        front.barrier.heavy();
+        for door in &front.doors {
+            door.gate.notify();
+        }
+        front.ready.idle.wake_all(front.ready.clock.now());
+        self.watch.notify();
+    }
+
+    /// Step 4. Returns the groups in hand.
+    pub(crate) fn hands_at_rest(&self, deadline: Option<Instant>) -> HashSet<NonNull<Group<K, T>>> {
+        let in_hand = |group: *mut Group<K, T>| NonNull::new(group);
+        // Until the deadline a handler may still come back; after it only engine code is waited for.
+        let deadline = deadline.map(|end| end.max(Instant::now() + GRACE));
+        self.watch.wait_until(deadline, || {
+            self.hands.iter().all(|hand| hand.gone.load(Ordering::SeqCst))
+        });
+        self.watch.wait_until(None, || {
+            self.hands.iter().all(|hand| {
+                hand.gone.load(Ordering::SeqCst)
+                    || in_hand(hand.group.load(Ordering::SeqCst)).is_some()
+            })
+        });
+        self.hands
+            .iter()
+            .filter(|hand| !hand.gone.load(Ordering::SeqCst))
+            .filter_map(|hand| in_hand(hand.group.load(Ordering::SeqCst)))
+            .collect()
+    }
+}
+
+impl<K, T, W> Core<K, T, W>
+where
+    K: std::hash::Hash + Eq + Send + Sync + 'static,
+    T: Send + 'static,
+    W: Work<K, T>,
+{
+    /// Steps 3 to 5.
+    pub(crate) fn stop(&self, deadline: Option<Instant>) -> CloseReport<K, T> {
+        self.halt();
+        let running = self.hands_at_rest(deadline);
+        let left = self.collect(&running);
+        let counters = || self.front.ready.posts.iter().map(|post| &post.counters);
+        CloseReport {
+            done: counters().map(|c| c.done.load(Ordering::Acquire)).sum(),
+            failed: counters().map(|c| c.failed.load(Ordering::Acquire)).sum(),
+            retries: counters().map(|c| c.retries.load(Ordering::Acquire)).sum(),
+            left,
+            running: running.len(),
+        }
+    }
+
+    /// Step 5.
+    fn collect(&self, running: &HashSet<NonNull<Group<K, T>>>) -> Vec<Left<K, T>> {
+        let mut pool = Pool::new(self.segments.clone());
+        let mut scratch = Scratch::new();
+        let mut all = Vec::new();
+        for (door, back) in self.front.doors.iter().zip(&self.backs) {
+            let mut back = back.lock();
+            // What is still in the ingress goes to its groups first, so that each group comes back in one piece.
+            loop {
+                let mut demux =
+                    Demux { door, back: &mut back, pool: &mut pool, scratch: &mut scratch };
+                let taken = demux.chunk(u32::MAX / 2);
+                for touched in scratch.touched.drain(..) {
+                    touched.publish();
+                }
+                if taken == 0 {
+                    break;
+                }
+            }
+            for index in 0..back.slab.used() {
+                let group = back.group(index);
+                // SAFETY: we hold the claim.
+                let live = unsafe { group.producer() }.live;
+                if !live
+                    || group.word.load().count() == 0
+                    || running.contains(&NonNull::from(group))
+                {
+                    continue;
+                }
+                // SAFETY: no worker has it in hand and none will: the engine is halted. The claim and the token
+                // side are ours.
+                let consumer = unsafe { group.consumer() };
+                let count = group.word.load().count();
+                let tasks = take_tasks(&mut consumer.head, &mut pool, count);
+                group.word.settle(count);
+                consumer.trouble = None;
+                all.push(Left { key: back.dissolve(index, &mut pool, &mut scratch), tasks });
+            }
+            drop(back);
+            for (key, task, _) in scratch.rejected.drain(..) {
+                all.push(Left { key, tasks: vec![task] });
+            }
+            scratch.garbage_keys.drain(..).for_each(drop_quietly);
+            scratch.garbage_states.drain(..).for_each(drop_quietly);
+        }
+        all
+    }
+}
+
+/// Moves `count` tasks out at the head.
+fn take_tasks<T>(head: &mut End<T>, pool: &mut Pool<T>, count: u32) -> Vec<T> {
+    let mut tasks = Vec::with_capacity(count as usize);
+    let mut left = count;
+    while left > 0 {
+        let (slots, n) = head.run(pool, left);
+        for i in 0..n as usize {
+            // SAFETY: counted tasks, owned by the caller, each read once.
+            tasks.push(unsafe { slots.add(i).read() });
+        }
+        head.pass(n);
+        left -= n;
+    }
+    tasks
+}
+
+impl<K, T, W: Work<K, T>> Drop for Core<K, T, W> {
+    fn drop(&mut self) {
+        let mut pool = Pool::new(self.segments.clone());
+        let mut lost = 0;
+        for back in &self.backs {
+            let back = back.lock();
+            for index in 0..back.slab.used() {
+                let group = back.group(index);
+                // SAFETY: the last owner of the core has every claim and every token.
+                let (producer, consumer) = unsafe { (group.producer(), group.consumer()) };
+                if !producer.live {
+                    continue;
+                }
+                let count = group.word.load().count();
+                lost += u64::from(count);
+                if count > 0 {
+                    take_tasks(&mut consumer.head, &mut pool, count)
+                        .into_iter()
+                        .for_each(drop_quietly);
+                }
+                End::detach(&mut producer.tail, &mut consumer.head, &mut pool);
+                let opened = std::mem::take(&mut consumer.opened);
+                producer.live = false;
+                // SAFETY: live until now; taken once.
+                drop_quietly(unsafe { group.take_key() });
+                if opened {
+                    let state = back.slab.at(index);
+                    // SAFETY: opened says that the state is initialised; taken once.
+                    drop_quietly(unsafe { (*state.as_ref().state()).assume_init_read() });
+                }
+            }
+            lost += back.lanes.iter().map(|lane| lane.tail() - lane.head()).sum::<u64>();
+        }
+        lost += self
+            .front
+            .doors
+            .iter()
+            .zip(&self.backs)
+            .map(|(door, back)| door.ring.tail().0 - back.lock().head)
+            .sum::<u64>();
+        if lost > 0 {
+            eprintln!(
+                "bgrp: {lost} accepted tasks were dropped with their engine; call Engine::close to get them back"
+            );
+        }
+    }
+}

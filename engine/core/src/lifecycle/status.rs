@@ -1,0 +1,45 @@
+//! The status of an engine: it only ever goes down this list.
+//!
+//! | status | submits | turns | linger |
+//! |---|---|---|---|
+//! | `Running` | accepted | run | waits |
+//! | `Draining` | refused | run | ends at once |
+//! | `Halted` | refused | no task starts any more | - |
+
+use crate::sync::{AtomicU32, Ordering};
+
+const RUNNING: u32 = 0;
+const DRAINING: u32 = 1;
+const HALTED: u32 = 2;
+
+/// See the module text.
+#[derive(Debug)]
+pub(crate) struct Status(AtomicU32);
+
+impl Status {
+    pub(crate) fn new() -> Self {
+        Self(AtomicU32::new(RUNNING))
+    }
+
+    /// Running to draining; later states stay. Each ring is closed by its own bit (ingress/ring.rs).
+    pub(crate) fn drain(&self) {
+        self.0.fetch_max(DRAINING, Ordering::SeqCst);
+    }
+
+    /// No task starts from now on.
+    pub(crate) fn halt(&self) {
+        // ORDERING: SeqCst: followed by a heavy barrier and a look at what each worker has in hand
+        // (lifecycle/close.rs); the worker stores what it has in hand, then loads the status.
+        self.0.fetch_max(HALTED, Ordering::SeqCst);
+    }
+
+    pub(crate) fn refuses(&self) -> bool {
+        self.0.load(Ordering::Relaxed) >= DRAINING
+    }
+
+    /// Read between tasks. Relaxed: it is a request to stop soon; the exact point is decided in `turn`.
+    #[inline(always)]
+    pub(crate) fn stops(&self) -> bool {
+        self.0.load(Ordering::Relaxed) >= HALTED
+    }
+}

@@ -1,0 +1,180 @@
+//! What a handler answers for a task, and what the engine remembers of tasks that failed.
+
+use std::{any::Any, borrow::Cow, fmt, time::Duration};
+
+/// Why a task failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    reason: Cow<'static, str>,
+    kind: FailureKind,
+}
+
+/// Who says that a task failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// The handler reported it.
+    Reported,
+    /// The handler, or the drop of the task, panicked.
+    Panicked,
+    /// The function that opens the state of the group panicked.
+    StatePanicked,
+    /// A batch handler answered with another number of outcomes than it had tasks.
+    WrongCount,
+}
+
+impl Failure {
+    /// A failure that the handler reports, with its reason in words.
+    pub fn new(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { reason: reason.into(), kind: FailureKind::Reported }
+    }
+
+    /// The reason in words: what the handler reported, or the panic message.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// Who says so.
+    pub fn kind(&self) -> FailureKind {
+        self.kind
+    }
+
+    pub(crate) fn with_kind(reason: impl Into<Cow<'static, str>>, kind: FailureKind) -> Self {
+        Self { reason: reason.into(), kind }
+    }
+
+    /// A failure with the message of a caught panic. Forgets a payload whose own drop panics.
+    pub(crate) fn from_panic(payload: Box<dyn Any + Send>, kind: FailureKind) -> Self {
+        let reason = if let Some(text) = payload.downcast_ref::<&'static str>() {
+            Cow::Borrowed(*text)
+        } else if let Some(text) = payload.downcast_ref::<String>() {
+            Cow::Owned(text.clone())
+        } else {
+            Cow::Borrowed("panic with a payload that is not text")
+        };
+        drop_quietly(payload);
+        Self { reason, kind }
+    }
+}
+
+/// Drops a value of the user's; a panic in its drop ends there.
+pub(crate) fn drop_quietly<V>(value: V) {
+    let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(value)));
+    if let Err(payload) = dropped {
+        // The payload of a panicking drop may panic in its own drop: it is leaked instead.
+        std::mem::forget(payload);
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            FailureKind::Reported | FailureKind::WrongCount => f.write_str(&self.reason),
+            FailureKind::Panicked => write!(f, "panic: {}", self.reason),
+            FailureKind::StatePanicked => {
+                write!(f, "panic while opening the group's state: {}", self.reason)
+            }
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// What became of one task.
+///
+/// A handler may return anything that is `Into<Outcome>`: `()` for done, a `Result<(), E>` whose error is displayed
+/// and retried by the engine's policy, or an outcome.
+///
+/// ```
+/// use bgrp::{Failure, Outcome};
+/// assert_eq!(Outcome::from(()), Outcome::Done);
+/// assert_eq!(Outcome::from(Err::<(), _>("no route")), Outcome::Retry(Failure::new("no route")));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Finished. The task is dropped.
+    Done,
+    /// Failed; run it again as the engine's [`Retry`](crate::Retry) policy says. The task keeps the head of its
+    /// group meanwhile.
+    Retry(Failure),
+    /// Failed; run it again after this time, if the policy allows another attempt.
+    RetryAfter(Duration, Failure),
+    /// Failed for good: no retry, whatever the policy.
+    Fail(Failure),
+}
+
+impl From<()> for Outcome {
+    #[inline(always)]
+    fn from((): ()) -> Self {
+        Self::Done
+    }
+}
+
+impl<E: fmt::Display> From<Result<(), E>> for Outcome {
+    #[inline]
+    fn from(result: Result<(), E>) -> Self {
+        match result {
+            Ok(()) => Self::Done,
+            Err(error) => Self::Retry(Failure::new(error.to_string())),
+        }
+    }
+}
+
+/// What a batch handler may return: see the implementations.
+pub trait IntoOutcomes {
+    /// Writes one outcome per task of a batch of `n` into `out`, or leaves `out` empty when all are done.
+    fn write(self, n: usize, out: &mut Vec<Outcome>);
+}
+
+/// Every task is done.
+impl IntoOutcomes for () {
+    #[inline(always)]
+    fn write(self, _: usize, _: &mut Vec<Outcome>) {}
+}
+
+/// The same outcome for every task.
+impl IntoOutcomes for Outcome {
+    fn write(self, n: usize, out: &mut Vec<Outcome>) {
+        if self != Self::Done {
+            out.resize(n, self);
+        }
+    }
+}
+
+/// `Ok`: every task is done. `Err`: every task failed for this reason and is retried by the policy.
+impl<E: fmt::Display> IntoOutcomes for Result<(), E> {
+    fn write(self, n: usize, out: &mut Vec<Outcome>) {
+        Outcome::from(self).write(n, out);
+    }
+}
+
+/// One outcome per task, in the order of the batch. Another length fails the whole batch.
+impl IntoOutcomes for Vec<Outcome> {
+    fn write(self, n: usize, out: &mut Vec<Outcome>) {
+        if self.len() == n {
+            *out = self;
+        } else {
+            let reason = format!(
+                "the handler answered with {} outcomes for a batch of {n} tasks; answer one for each",
+                self.len()
+            );
+            let failure = Failure::with_kind(reason, FailureKind::WrongCount);
+            out.resize(n, Outcome::Fail(failure));
+        }
+    }
+}
+
+/// What the engine remembers of one task at the head of a group that failed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Mark {
+    /// Attempts so far.
+    pub(crate) attempts: u32,
+    /// Set when the attempts are used up and the policy's answer was to ask again later.
+    pub(crate) exhausted: Option<Failure>,
+}
+
+/// Marks of the first tasks of a group, index by index. Exists only while one of them has failed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trouble {
+    pub(crate) marks: Vec<Mark>,
+}

@@ -1,0 +1,133 @@
+//! A producer with lanes of its own.
+
+use std::{fmt, hash::Hash, sync::Arc, time::Duration};
+
+use crate::{
+    engine::until,
+    error::{SubmitError, SubmitReason},
+    front::{Front, Patience},
+    ingress::lane::Lane,
+};
+
+/// A private way into the engine, from [`Engine::producer`](crate::Engine::producer): no read-modify-write per task.
+///
+/// Tasks of one producer are in order. Between two producers, or a producer and any other way in, there is none:
+/// use it for keys that only this producer submits, or where another order decides.
+///
+/// A lane knows no group capacity (it reads no filter): the engine's capacity is its bound.
+pub struct Producer<K, T> {
+    front: Arc<Front<K, T>>,
+    lanes: Vec<Arc<Lane<K, T>>>,
+    /// This producer's copy of each lane's head.
+    heads: Vec<u64>,
+}
+
+impl<K, T> Producer<K, T> {
+    pub(crate) fn new(front: Arc<Front<K, T>>, lanes: Vec<Arc<Lane<K, T>>>) -> Self {
+        let heads = vec![0; lanes.len()];
+        Self { front, lanes, heads }
+    }
+}
+
+impl<K: Hash + Eq, T> Producer<K, T> {
+    /// As [`Engine::submit`](crate::Engine::submit), in this producer's order.
+    ///
+    /// # Errors
+    /// Gives key and task back with the reason.
+    #[inline]
+    pub fn submit(&mut self, key: K, task: T) -> Result<(), SubmitError<K, T>> {
+        self.send(key, task, Patience::Forever)
+    }
+
+    /// As [`Engine::try_submit`](crate::Engine::try_submit), in this producer's order.
+    ///
+    /// # Errors
+    /// Gives key and task back with the reason.
+    #[inline]
+    pub fn try_submit(&mut self, key: K, task: T) -> Result<(), SubmitError<K, T>> {
+        self.send(key, task, Patience::None)
+    }
+
+    /// As [`Engine::submit_timeout`](crate::Engine::submit_timeout), in this producer's order.
+    ///
+    /// # Errors
+    /// Gives key and task back with the reason.
+    pub fn submit_timeout(
+        &mut self,
+        key: K,
+        task: T,
+        timeout: Duration,
+    ) -> Result<(), SubmitError<K, T>> {
+        self.send(key, task, until(timeout))
+    }
+
+    #[inline]
+    fn send(&mut self, key: K, task: T, patience: Patience) -> Result<(), SubmitError<K, T>> {
+        let (shard, hash) = self.front.hash(&key);
+        match self.push(shard, hash, key, task) {
+            Err(SubmitError { key, task, reason: SubmitReason::EngineFull })
+                if !matches!(patience, Patience::None) =>
+            {
+                self.send_slowly(shard, hash, key, task, patience)
+            }
+            result => result,
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, shard: usize, hash: u32, key: K, task: T) -> Result<(), SubmitError<K, T>> {
+        let front = &*self.front;
+        let lane = &*self.lanes[shard];
+        lane.begin();
+        front.barrier.light();
+        if front.status.refuses() {
+            lane.end();
+            return Err(SubmitError { key, task, reason: SubmitReason::Closed });
+        }
+        let pushed = lane.push(&mut self.heads[shard], hash, key, task);
+        lane.end();
+        match pushed {
+            Ok(()) => {
+                front.published(&front.doors[shard]);
+                Ok(())
+            }
+            Err((key, task)) => Err(SubmitError { key, task, reason: SubmitReason::EngineFull }),
+        }
+    }
+
+    #[cold]
+    fn send_slowly(
+        &mut self,
+        shard: usize,
+        hash: u32,
+        mut key: K,
+        mut task: T,
+        patience: Patience,
+    ) -> Result<(), SubmitError<K, T>> {
+        let front = self.front.clone();
+        let mut gate = front.doors[shard].gate.enter();
+        loop {
+            match self.push(shard, hash, key, task) {
+                Err(SubmitError { key: k, task: t, reason: SubmitReason::EngineFull }) => {
+                    (key, task) = (k, t);
+                }
+                result => return result,
+            }
+            if let Err(reason) = front.wait_at(&mut gate, patience, SubmitReason::EngineFull) {
+                return Err(SubmitError { key, task, reason });
+            }
+        }
+    }
+}
+
+impl<K, T> Drop for Producer<K, T> {
+    fn drop(&mut self) {
+        self.lanes.iter().for_each(|lane| lane.retire());
+    }
+}
+
+impl<K, T> fmt::Debug for Producer<K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Producer").field("lanes", &self.lanes.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,7 @@
+//! A shard: a share of the keys. Its door is for submitters (front.rs), its back for the claim holder.
+
+pub(crate) mod back;
+pub(crate) mod demux;
+pub(crate) mod flag;
+pub(crate) mod map;
+pub(crate) mod reclaim;

@@ -1,0 +1,139 @@
+//! The primitives of every protocol in this crate: those of `std`, or those of loom under `cfg(loom)`.
+//!
+//! Two seams live here and nowhere else:
+//!
+//! * [`mutant`] weakens one line of one protocol when a loom run asks for it by name. A model proves a line only
+//!   if the model fails without that line. Outside loom the function is the constant `false`.
+//! * [`rmw_then_load_fence`] and friends say where a read-modify-write stands for a full barrier.
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    cell::UnsafeCell,
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+};
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
+
+/// `std::cell::UnsafeCell` with loom's closure interface, so that loom can watch every access.
+#[cfg(not(loom))]
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    #[inline(always)]
+    pub(crate) const fn new(value: T) -> Self {
+        Self(std::cell::UnsafeCell::new(value))
+    }
+    #[inline(always)]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        f(self.0.get())
+    }
+    #[inline(always)]
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+}
+
+/// A mutex whose lock never fails: a panic under it leaves valid data here by construction (no user code runs
+/// under any lock of this crate except `Hash`, `Eq` and `Clone` of keys, whose panics are caught at the call).
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(Inner<T>);
+
+#[cfg(loom)]
+type Inner<T> = loom::sync::Mutex<T>;
+#[cfg(not(loom))]
+type Inner<T> = std::sync::Mutex<T>;
+#[cfg(loom)]
+pub(crate) type MutexGuard<'a, T> = loom::sync::MutexGuard<'a, T>;
+#[cfg(not(loom))]
+pub(crate) type MutexGuard<'a, T> = std::sync::MutexGuard<'a, T>;
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Inner::new(value))
+    }
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        match self.0.lock() {
+            Ok(guard) => guard,
+            Err(poisoned) => poisoned.into_inner(),
+        }
+    }
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock().ok()
+    }
+}
+
+/// A condition variable to go with [`Mutex`].
+#[cfg(loom)]
+pub(crate) use loom::sync::Condvar;
+#[cfg(not(loom))]
+pub(crate) use std::sync::Condvar;
+
+/// Waits on `condvar`, at most for `timeout` where one is given. Loom knows no time: it waits for a notification.
+pub(crate) fn wait<'a, T>(
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    timeout: Option<std::time::Duration>,
+) -> MutexGuard<'a, T> {
+    #[cfg(not(loom))]
+    if let Some(timeout) = timeout {
+        return match condvar.wait_timeout(guard, timeout) {
+            Ok((guard, _)) => guard,
+            Err(poisoned) => poisoned.into_inner().0,
+        };
+    }
+    let _ = timeout;
+    match condvar.wait(guard) {
+        Ok(guard) => guard,
+        Err(poisoned) => poisoned.into_inner(),
+    }
+}
+
+/// One turn of a short spin.
+#[inline(always)]
+pub(crate) fn spin_hint() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    std::hint::spin_loop();
+}
+
+/// True when a loom run asked (environment variable `BGRP_MUTANT`) for the mutant `name`. See the module text.
+#[cfg(not(loom))]
+#[inline(always)]
+pub(crate) const fn mutant(_name: &str) -> bool {
+    false
+}
+#[cfg(loom)]
+pub(crate) fn mutant(name: &str) -> bool {
+    use std::sync::OnceLock;
+    static WANTED: OnceLock<Option<String>> = OnceLock::new();
+    WANTED.get_or_init(|| std::env::var("BGRP_MUTANT").ok()).as_deref() == Some(name)
+}
+
+/// Stands between a SeqCst read-modify-write and a SeqCst load of *another* word, where both sides of a
+/// store-load race are SeqCst and so are ordered by the single total order. The C++ and Rust models need nothing
+/// here; loom treats SeqCst accesses as AcqRel, so its models get the fence that the hardware already has.
+#[inline(always)]
+pub(crate) fn seqcst_for_loom() {
+    #[cfg(loom)]
+    fence(Ordering::SeqCst);
+}
+
+/// Asks the processor to fetch the line of `pointer` for reading. A hint: any address is fine.
+#[inline(always)]
+pub(crate) fn prefetch<P>(pointer: *const P) {
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+    // SAFETY: a prefetch never faults, whatever the address.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(pointer.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
+    let _ = pointer;
+}

@@ -1,0 +1,164 @@
+//! Tokens that wait for a time: back-off and linger.
+//!
+//! | entry | the run token is | when it fires |
+//! |---|---|---|
+//! | `BackOff` | in the entry | the unit goes to the tail of the ready list |
+//! | `Linger` | in the group's word (LINGER) | whoever clears LINGER with the entry's sequence owns the token |
+//!
+//! One wheel with ticks of 1 ms under a lock that only workers take. Workers look at `next` (one relaxed load) every
+//! few steps. While workers sleep, one of them is the *keeper*: it parks until `next` at the latest.
+//!
+//! Race: a worker puts an entry in whose deadline is before the one that the keeper sleeps for. It stores `next`,
+//! fences, and looks for a keeper to nudge; the keeper announces itself, fences, and looks at `next`. If there is no
+//! keeper, it wakes a sleeper, who becomes the keeper. A keeper that finds a unit to run wakes a successor first.
+
+use std::{ptr::NonNull, time::Duration};
+
+use super::wheel::Wheel;
+use crate::{
+    group::block::Group,
+    ready::{
+        Ready,
+        link::{Chain, Unit},
+    },
+    sync::{AtomicU64, AtomicUsize, Mutex, Ordering, fence},
+};
+
+/// Nanoseconds of a tick.
+const TICK: u64 = 1_000_000;
+const NEVER: u64 = u64::MAX;
+const NOBODY: usize = usize::MAX;
+
+/// What waits for a time.
+#[derive(Debug)]
+pub(crate) enum Entry<K, T> {
+    /// With its deadline in ns.
+    BackOff(Unit, u64),
+    Linger(NonNull<Group<K, T>>, u32),
+}
+
+// SAFETY: the pointer is to a block that lives as long as the engine; only its word is touched without a token.
+unsafe impl<K: Send, T: Send> Send for Entry<K, T> {}
+
+/// The wheel, and a buffer for what it fires.
+type WheelAndDue<K, T> = (Wheel<Entry<K, T>>, Vec<Entry<K, T>>);
+
+/// See the module text.
+pub(crate) struct Timers<K, T> {
+    wheel: Mutex<WheelAndDue<K, T>>,
+    /// The tick at which somebody should look; `NEVER` when nothing waits.
+    next: AtomicU64,
+    keeper: AtomicUsize,
+}
+
+/// The tick that has begun at `now` ns.
+fn tick(now: u64) -> u64 {
+    now / TICK
+}
+
+/// The first tick that begins at or after `at` ns.
+fn tick_from(at: u64) -> u64 {
+    at.div_ceil(TICK)
+}
+
+impl<K, T> Timers<K, T> {
+    pub(crate) fn new(now: u64) -> Self {
+        Self {
+            wheel: Mutex::new((Wheel::new(tick(now)), Vec::new())),
+            next: AtomicU64::new(NEVER),
+            keeper: AtomicUsize::new(NOBODY),
+        }
+    }
+
+    /// Adds entries with their deadlines in ns, and sees to it that somebody keeps the time. `hurry` is asked under
+    /// the lock: linger entries then fire at once.
+    pub(crate) fn add(
+        &self,
+        entries: impl IntoIterator<Item = (u64, Entry<K, T>)>,
+        hurry: impl FnOnce() -> bool,
+        ready: &Ready,
+    ) {
+        let mut wheel = self.wheel.lock();
+        let hurry = hurry();
+        for (deadline, entry) in entries {
+            let now = matches!(entry, Entry::Linger(..)) && hurry;
+            wheel.0.insert(if now { 0 } else { tick_from(deadline) }, entry);
+        }
+        let before = self.next.load(Ordering::Relaxed);
+        let next = wheel.0.next_deadline().unwrap_or(NEVER);
+        self.next.store(next, Ordering::Relaxed);
+        drop(wheel);
+        // ORDERING: SeqCst fence between the store of `next` and the look for a keeper; pairs with `keep`.
+        fence(Ordering::SeqCst);
+        match self.keeper.load(Ordering::Relaxed) {
+            NOBODY => ready.wake_keeper(),
+            keeper if next < before => ready.idle.nudge(keeper),
+            _ => {}
+        }
+    }
+
+    /// Something is due at `now` ns.
+    pub(crate) fn is_due(&self, now: u64) -> bool {
+        self.next.load(Ordering::Relaxed) <= tick(now)
+    }
+
+    /// Something waits.
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.next.load(Ordering::Relaxed) != NEVER
+    }
+
+    /// Fires what is due; the units that become ready go into `out`. Does nothing when another worker is at it.
+    pub(crate) fn fire(&self, now: u64, out: &mut Chain) {
+        let Some(mut wheel) = self.wheel.try_lock() else { return };
+        let (wheel, due) = &mut *wheel;
+        wheel.advance(tick(now), due);
+        for entry in due.drain(..) {
+            release(entry, out);
+        }
+        self.next.store(wheel.next_deadline().unwrap_or(NEVER), Ordering::Relaxed);
+    }
+
+    /// Ends every linger (the engine drains). Back-offs stay.
+    pub(crate) fn end_lingers(&self, out: &mut Chain) {
+        let mut wheel = self.wheel.lock();
+        let wheel = &mut wheel.0;
+        for entry in wheel.drain() {
+            match entry {
+                Entry::BackOff(_, deadline) => wheel.insert(tick_from(deadline), entry),
+                Entry::Linger(..) => release(entry, out),
+            }
+        }
+        self.next.store(wheel.next_deadline().unwrap_or(NEVER), Ordering::Relaxed);
+    }
+
+    /// Worker `id` is about to park: may it keep the time, and how long may it sleep at most?
+    pub(crate) fn keep(&self, id: usize, now: u64) -> Option<Duration> {
+        let keeper = self.keeper.compare_exchange(NOBODY, id, Ordering::Relaxed, Ordering::Relaxed);
+        if keeper.is_err() {
+            return None;
+        }
+        // ORDERING: SeqCst fence between the announcement and the look at `next`; pairs with `add`.
+        fence(Ordering::SeqCst);
+        let next = self.next.load(Ordering::Relaxed);
+        (next != NEVER).then(|| Duration::from_nanos((next * TICK).saturating_sub(now)))
+    }
+
+    /// Worker `id` is awake. `true`: it was the keeper, and something still waits for a time.
+    pub(crate) fn unkeep(&self, id: usize) -> bool {
+        let was = self.keeper.compare_exchange(id, NOBODY, Ordering::Relaxed, Ordering::Relaxed);
+        was.is_ok() && self.any()
+    }
+}
+
+fn release<K, T>(entry: Entry<K, T>, out: &mut Chain) {
+    match entry {
+        Entry::BackOff(unit, _) => out.push(unit),
+        Entry::Linger(group, sequence) => {
+            // SAFETY: blocks live as long as the engine; the word is atomic.
+            if unsafe { group.as_ref() }.word.end_linger(Some(sequence)) {
+                out.push(Unit::group(group.cast()));
+            }
+        }
+    }
+}

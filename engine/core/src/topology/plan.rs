@@ -1,0 +1,263 @@
+//! Where workers go on a machine, as a pure function of the machine.
+//!
+//! | | CPUs that count | pinned | spins before it sleeps |
+//! |---|---|---|---|
+//! | whole machine, no quota | online | yes, if workers <= CPUs | if workers <= CPUs and CPUs > 1 |
+//! | mask smaller than the machine | online and in the mask | no: others choose among the same few | the same |
+//! | quota below the CPUs | the quota, rounded up | no: the kernel places what it throttles | only within the quota |
+//! | CPUs not listed by the kernel | a guess | no | the same |
+//!
+//! Invariants:
+//! * I1: at least one CPU counts; the number of workers is what was asked for.
+//! * I2: pinned workers have CPUs of their own, all online and in the mask; cores are used up before
+//!   SMT siblings, and one node before the next.
+//! * I3: the tiers of a worker name every other worker exactly once, near ones first; none is empty.
+//! * I4: `WorkerPlan::node` counts the nodes used from 0 to `nodes - 1`, without gaps.
+//!
+//! Cost: O(workers^2) time and memory, for the tiers; made once.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::snapshot::{Cpu, Snapshot};
+
+/// How many workers an engine has.
+///
+/// ```
+/// use bgrp::topology::Workers;
+///
+/// assert_eq!(Workers::from(8), Workers::fixed(8));
+/// assert_eq!(Workers::default(), Workers::per_core());
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Workers {
+    /// One for each CPU that this process may use: in its mask, online, and within its quota.
+    #[default]
+    PerCore,
+    /// So many. 0 can be said, and is refused when the engine is built.
+    Fixed(usize),
+}
+
+impl Workers {
+    /// One worker for each CPU that this process may use.
+    ///
+    /// ```
+    /// # use bgrp::topology::{Plan, Snapshot, Workers};
+    /// let plan = Plan::new(&Snapshot::one_node(4), Workers::per_core());
+    /// assert_eq!(plan.workers.len(), 4);
+    /// ```
+    pub fn per_core() -> Self {
+        Self::PerCore
+    }
+
+    /// `n` workers, whatever the machine.
+    ///
+    /// ```
+    /// # use bgrp::topology::{Plan, Snapshot, Workers};
+    /// let plan = Plan::new(&Snapshot::one_node(4), Workers::fixed(64));
+    /// assert_eq!(plan.workers.len(), 64);
+    /// assert!(!plan.pinned && !plan.spin);
+    /// ```
+    pub fn fixed(n: usize) -> Self {
+        Self::Fixed(n)
+    }
+}
+
+impl From<usize> for Workers {
+    fn from(n: usize) -> Self {
+        Self::Fixed(n)
+    }
+}
+
+/// Workers, their CPUs, and who is near to whom.
+///
+/// ```
+/// use bgrp::topology::{Plan, Snapshot, Workers};
+///
+/// let plan = Plan::new(&Snapshot::read(), Workers::per_core());
+/// assert_eq!(plan.workers.len(), plan.effective_cpus);
+/// println!("{plan}");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// One entry a worker, in the order of their numbers.
+    pub workers: Vec<WorkerPlan>,
+    /// CPUs that this process may use at once; at least 1.
+    pub effective_cpus: usize,
+    /// Whether each worker is tied to a CPU.
+    pub pinned: bool,
+    /// Whether a worker may spin for some microseconds before it sleeps.
+    pub spin: bool,
+    /// NUMA nodes that workers are on; at least 1.
+    pub nodes: usize,
+    /// Why workers are not pinned, and what else is not as one may expect; one sentence each. Notes
+    /// of the [`Snapshot`] are not repeated.
+    pub notes: Vec<String>,
+}
+
+/// Where one worker goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerPlan {
+    /// The CPU it is tied to, by the kernel's number; `None` if it is not tied.
+    pub cpu: Option<usize>,
+    /// Its node among those in use, counted from 0; 0 if it is not tied.
+    pub node: usize,
+    /// The other workers by their numbers, in tiers from near to far: SMT siblings, same level-3
+    /// cache, same node, then other nodes by distance. A tier that would be empty is left out; a
+    /// worker that is not tied has one tier. Within a tier the next higher number comes first.
+    pub steal: Vec<Vec<usize>>,
+}
+
+impl Plan {
+    /// Plans `workers` on `machine`. Looks at nothing else, so it can be tried on any machine that
+    /// can be described. Never panics.
+    ///
+    /// ```
+    /// use bgrp::topology::{Plan, Snapshot, Workers};
+    ///
+    /// let half_a_cpu = Snapshot { quota: Some(0.5), ..Snapshot::one_node(64) };
+    /// let plan = Plan::new(&half_a_cpu, Workers::per_core());
+    /// assert_eq!((plan.effective_cpus, plan.pinned, plan.spin), (1, false, false));
+    /// ```
+    pub fn new(machine: &Snapshot, workers: Workers) -> Self {
+        let mut notes = Vec::new();
+        let allowed = allowed_cpus(machine, &mut notes);
+        let effective = match machine.quota {
+            // A float converts to the nearest integer there is, and NaN to 0.
+            Some(quota) => allowed.len().min(quota.ceil() as usize),
+            None => allowed.len(),
+        }
+        .max(1);
+        let count = match workers {
+            Workers::PerCore => effective,
+            Workers::Fixed(n) => n,
+        };
+        let obstacle = obstacle(machine, allowed.len(), count);
+        let pinned = obstacle.is_none();
+        notes.extend(obstacle.map(|why| format!("workers are not pinned: {why}")));
+        let within_quota = machine.quota.is_none_or(|quota| count as f64 <= quota);
+        let (workers, nodes) =
+            if pinned { pin_to(machine, allowed, count) } else { (roaming(count), 1) };
+        let spin = effective > 1 && count <= effective && within_quota;
+        Self { workers, effective_cpus: effective, pinned, spin, nodes, notes }
+    }
+}
+
+/// CPUs that are online and in the mask; those online if that leaves none.
+fn allowed_cpus<'a>(machine: &'a Snapshot, notes: &mut Vec<String>) -> Vec<&'a Cpu> {
+    let online: Vec<&Cpu> = machine.cpus.iter().filter(|cpu| cpu.online).collect();
+    if machine.mask.is_empty() {
+        return online;
+    }
+    let allowed: Vec<&Cpu> =
+        online.iter().filter(|cpu| machine.mask.contains(&cpu.id)).copied().collect();
+    if allowed.is_empty() {
+        notes.push("no CPU of the affinity mask is online: the mask is taken as unknown".into());
+        return online;
+    }
+    allowed
+}
+
+/// Why pinning `count` workers would be wrong.
+fn obstacle(machine: &Snapshot, allowed: usize, count: usize) -> Option<String> {
+    let online = machine.cpus.iter().filter(|cpu| cpu.online);
+    let missing = online.filter(|cpu| !machine.mask.contains(&cpu.id)).count();
+    if !machine.known {
+        Some("the CPUs of this machine are a guess".to_owned())
+    } else if machine.mask.is_empty() {
+        Some("the affinity mask is not known".to_owned())
+    } else if missing > 0 {
+        Some(format!("the affinity mask leaves out {missing} CPUs of the machine"))
+    } else if let Some(quota) = machine.quota.filter(|&quota| quota < allowed as f64) {
+        Some(format!("the quota of {quota} CPUs is less than the {allowed} of the machine"))
+    } else if count > allowed {
+        Some(format!("{count} workers are more than {allowed} CPUs"))
+    } else {
+        None
+    }
+}
+
+/// Workers that run wherever the kernel puts them.
+fn roaming(count: usize) -> Vec<WorkerPlan> {
+    let steal = |worker| match others(worker, count).collect::<Vec<_>>() {
+        others if others.is_empty() => Vec::new(),
+        others => vec![others],
+    };
+    (0..count).map(|worker| WorkerPlan { cpu: None, node: 0, steal: steal(worker) }).collect()
+}
+
+/// Workers on CPUs of their own, and the number of nodes they are on.
+fn pin_to(machine: &Snapshot, mut cpus: Vec<&Cpu>, count: usize) -> (Vec<WorkerPlan>, usize) {
+    // The how-manieth of its core each CPU is: all first ones are taken before any second one.
+    cpus.sort_by_key(|cpu| cpu.id);
+    let mut taken: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut ranked: Vec<(usize, &Cpu)> = cpus
+        .into_iter()
+        .map(|cpu| {
+            let rank = taken.entry(cpu.core).or_default();
+            *rank += 1;
+            (*rank, cpu)
+        })
+        .collect();
+    ranked.sort_by_key(|(rank, cpu)| (*rank, cpu.node, cpu.l3, cpu.core, cpu.id));
+    let chosen: Vec<&Cpu> = ranked.into_iter().take(count).map(|(_, cpu)| cpu).collect();
+
+    let mut nodes: Vec<usize> = chosen.iter().map(|cpu| cpu.node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let workers = chosen.iter().enumerate().map(|(worker, cpu)| {
+        let mut tiers: BTreeMap<Nearness, Vec<usize>> = BTreeMap::new();
+        for other in others(worker, chosen.len()) {
+            tiers.entry(nearness(machine, cpu, chosen[other])).or_default().push(other);
+        }
+        WorkerPlan {
+            cpu: Some(cpu.id),
+            node: nodes.binary_search(&cpu.node).unwrap_or(0),
+            steal: tiers.into_values().collect(),
+        }
+    });
+    (workers.collect(), nodes.len().max(1))
+}
+
+/// Every worker but `worker`, the next one first.
+fn others(worker: usize, count: usize) -> impl Iterator<Item = usize> {
+    (1..count).map(move |by| (worker + by) % count)
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Nearness {
+    Core,
+    Cache,
+    Node,
+    Remote { distance: u32 },
+}
+
+fn nearness(machine: &Snapshot, a: &Cpu, b: &Cpu) -> Nearness {
+    if a.core == b.core {
+        Nearness::Core
+    } else if a.l3 == b.l3 {
+        Nearness::Cache
+    } else if a.node == b.node {
+        Nearness::Node
+    } else {
+        let at = |id| machine.nodes.iter().position(|node| node.id == id);
+        let distance =
+            at(a.node).zip(at(b.node)).and_then(|(a, b)| machine.nodes[a].distance.get(b));
+        Nearness::Remote { distance: distance.copied().unwrap_or(u32::MAX) }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} workers on {} CPUs", self.workers.len(), self.effective_cpus)?;
+        let pinned = if self.pinned { "pinned" } else { "not pinned" };
+        let spin = if self.spin { "spin before they sleep" } else { "sleep at once" };
+        write!(f, ", {} nodes, {pinned}, {spin}", self.nodes)?;
+        for (number, worker) in self.workers.iter().enumerate().filter(|_| self.pinned) {
+            let cpu = worker.cpu.unwrap_or_default();
+            write!(f, "\n  worker {number}: CPU {cpu}, node {}", worker.node)?;
+            write!(f, ", steals from {:?}", worker.steal)?;
+        }
+        self.notes.iter().try_for_each(|note| write!(f, "\n  note: {note}"))
+    }
+}

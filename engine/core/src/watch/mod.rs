@@ -1,0 +1,3 @@
+//! What the engine tells of itself.
+
+pub(crate) mod stats;

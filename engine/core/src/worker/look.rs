@@ -1,0 +1,250 @@
+//! A worker looks at a shard: claim, demux, publish, release the claim, and only then does anything run.
+
+use std::{hash::Hash, ptr::NonNull, time::Duration};
+
+use super::Worker;
+use crate::{
+    front::Door,
+    group::{block::Group, state::Published, token::RunToken},
+    handler::Work,
+    outcome::{Failure, drop_quietly},
+    ready::link::Unit,
+    shard::{
+        back::Back,
+        demux::{Demux, Grown, Touched},
+    },
+    sync::Ordering,
+    time::timers::Entry,
+    watch::stats::add,
+};
+
+/// Looks that find nothing before a shard with lanes is let to rest: a rest then costs a system call.
+const EMPTY_LOOKS: u32 = 8;
+
+impl<K, T, W> Worker<K, T, W>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    T: Send + 'static,
+    W: Work<K, T>,
+{
+    /// The caller holds the duty to look at the shard (its unit).
+    pub(crate) fn look(&mut self, shard: usize) {
+        let core = self.core();
+        let door: &Door<K, T> = &core.front.doors[shard];
+        if core.front.status.stops() {
+            // Nothing starts any more. The records stay where they are; close takes them from there.
+            return;
+        }
+        if self.allowance == 0 && !self.add_up() {
+            core.starved.add(door.unit());
+            core.feed_starved();
+            return;
+        }
+        let most = core.settings.chunk.min(u32::try_from(self.allowance).unwrap_or(u32::MAX));
+        let mut back = core.backs[shard].lock();
+        let made = back.made;
+        let attached = back.attached.len();
+        let mut demux =
+            Demux { door, back: &mut back, pool: &mut self.pool, scratch: &mut self.scratch };
+        let taken = demux.chunk(most);
+        self.publish(door);
+        let made = (back.made - made) as u32;
+        // Twice as many looks as segments were attached: busy groups are passed over, and the list still shrinks.
+        let looks = 2 * (back.attached.len() - attached) + 8;
+        back.cool(looks as u32, &mut self.pool);
+        if back.live > core.settings.idle_groups {
+            let limit = core.settings.idle_groups;
+            back.reclaim(limit, made, &mut self.pool, &mut self.scratch);
+        }
+        let more = !self.let_rest(door, &mut back, taken);
+        drop(back);
+
+        self.allowance = self.allowance.saturating_sub(u64::from(taken));
+        add(&self.post().counters.taken, u64::from(taken));
+        if more {
+            self.fresh.push(door.unit());
+        }
+        if self.fresh.len() > 0 {
+            let mut fresh = std::mem::take(&mut self.fresh);
+            self.queue_all(&mut fresh);
+        }
+        self.clean_up();
+    }
+
+    /// Decides whether the shard rests. `true`: its unit is gone.
+    fn let_rest(&self, door: &Door<K, T>, back: &mut Back<K, T, W::State>, taken: u32) -> bool {
+        let barrier = self.core().front.barrier;
+        if door.ring.peek(back.head).is_some() || back.any_lane() {
+            back.empty_looks = 0;
+            return false;
+        }
+        if back.lanes.is_empty() {
+            return door.flag.rest(&door.ring, back.head, barrier, None);
+        }
+        back.empty_looks = if taken > 0 { 0 } else { back.empty_looks + 1 };
+        if back.empty_looks < EMPTY_LOOKS {
+            return false;
+        }
+        back.empty_looks = 0;
+        door.flag.rest(&door.ring, back.head, barrier, Some(&|| back.any_lane()))
+    }
+
+    /// Makes the chunk's tasks countable; what becomes busy goes to `fresh`.
+    fn publish(&mut self, door: &Door<K, T>) {
+        let core = self.core();
+        let linger = core.settings.flush > Duration::ZERO && !core.front.status.refuses();
+        let now = if linger { core.front.ready.clock.now() } else { 0 };
+        for i in 0..self.scratch.touched.len() {
+            let touched = &self.scratch.touched[i];
+            let group = touched.group;
+            let grown = touched.publish();
+            let count = u32::try_from(grown.count).unwrap_or(u32::MAX);
+            if count > core.settings.group_capacity {
+                self.note_full(door, touched_ref(touched));
+            }
+            match grown.meaning {
+                Published::Busy => {}
+                Published::Held => {
+                    // ORDERING: SeqCst, see `Core::is_drained`.
+                    core.held.tasks.fetch_add(u64::from(grown.added), Ordering::SeqCst);
+                    core.watch.notify();
+                }
+                Published::Token if linger && count < core.settings.batch => {
+                    self.linger_anew(group, now);
+                }
+                // SAFETY: the publish made the group busy; this is its one token.
+                Published::Token => self.fresh.push(unsafe { token(group, &core.front.ready) }),
+                Published::Lingering => self.end_linger(group, &grown),
+            }
+        }
+        self.scratch.touched.clear();
+        self.insert_lingers();
+    }
+
+    fn note_full(&self, door: &Door<K, T>, group: NonNull<Group<K, T>>) {
+        // SAFETY: we hold the claim.
+        let hash = unsafe { group.as_ref().producer() }.hash;
+        door.gate.close_group(
+            &self.core().front.filter,
+            hash,
+            group,
+            self.core().settings.low_mark(),
+        );
+    }
+
+    /// A group that has just become busy with less than a batch: its token goes into its word.
+    fn linger_anew(&mut self, group: NonNull<Group<K, T>>, now: u64) {
+        // SAFETY: the publish made the group busy, and its token is ours.
+        let reference = unsafe { group.as_ref() };
+        // SAFETY: as above.
+        unsafe { reference.consumer() }.since = (now / 1_000_000) as u32;
+        match reference.word.linger(self.core().settings.batch) {
+            Ok(sequence) => {
+                let deadline = now + self.core().settings.flush.as_nanos() as u64;
+                self.lingers.push((deadline, Entry::Linger(group, sequence)));
+            }
+            // SAFETY: the token stayed ours.
+            Err(_) => self.fresh.push(unsafe { token(group, &self.core().front.ready) }),
+        }
+    }
+
+    fn end_linger(&mut self, group: NonNull<Group<K, T>>, grown: &Grown) {
+        if grown.count < u64::from(self.core().settings.batch) {
+            return;
+        }
+        // SAFETY: blocks live as long as the engine.
+        if unsafe { group.as_ref() }.word.end_linger(None) {
+            // SAFETY: who clears LINGER owns the token.
+            self.fresh.push(unsafe { token(group, &self.core().front.ready) });
+        }
+    }
+
+    /// A token whose group holds less than a batch after a turn waits for more. `since`: when its oldest task came,
+    /// at the latest.
+    pub(crate) fn linger_again(&mut self, token: RunToken<'_, K, T>, since: u32) {
+        let core = self.core();
+        let now = core.front.ready.clock.now();
+        let waited = ((now / 1_000_000) as u32).wrapping_sub(since);
+        let flush = core.settings.flush.as_nanos() as u64;
+        let left = flush.saturating_sub(u64::from(waited) * 1_000_000);
+        if left == 0 || core.front.status.refuses() {
+            self.queue(token.rest());
+            return;
+        }
+        // SAFETY: we hold the token.
+        unsafe { token.group().consumer() }.since = since;
+        match token.group().word.linger(core.settings.batch) {
+            Ok(sequence) => {
+                let group = token.as_ptr();
+                token.gone();
+                self.lingers.push((now + left, Entry::Linger(group, sequence)));
+                self.insert_lingers();
+            }
+            Err(_) => self.queue(token.rest()),
+        }
+    }
+
+    fn insert_lingers(&mut self) {
+        if self.lingers.is_empty() {
+            return;
+        }
+        let core = self.core();
+        core.timers.add(self.lingers.drain(..), || core.front.status.refuses(), &core.front.ready);
+    }
+
+    /// Adds up the backlog. `false`: the engine holds all the tasks it may.
+    fn add_up(&mut self) -> bool {
+        if self.core().front.status.refuses() {
+            // What was accepted is bounded already, and all of it must come through.
+            self.allowance = u64::from(u32::MAX);
+            return true;
+        }
+        let room = self.core().settings.room.saturating_sub(self.core().in_groups());
+        self.allowance =
+            if room == 0 { 0 } else { (room / self.seen.len() as u64).clamp(1, 4_096) };
+        room > 0
+    }
+
+    /// Drops what came out of the claim, and reports the tasks whose keys could not be compared.
+    fn clean_up(&mut self) {
+        if !self.scratch.rejected.is_empty() {
+            self.report_rejected();
+        }
+        if !self.scratch.garbage_keys.is_empty() {
+            self.scratch.garbage_keys.drain(..).for_each(drop_quietly);
+        }
+        if !self.scratch.garbage_states.is_empty() {
+            self.scratch.garbage_states.drain(..).for_each(drop_quietly);
+        }
+    }
+
+    #[cold]
+    fn report_rejected(&mut self) {
+        for (key, mut task, failure) in std::mem::take(&mut self.scratch.rejected) {
+            let failure = Failure::with_kind(
+                format!("comparing keys panicked: {}", failure.reason()),
+                failure.kind(),
+            );
+            // The task belongs to no group, so nothing but a skip can follow.
+            let _ = self.core().settings.on_exhausted.verdict(crate::Exhausted {
+                key: &key,
+                task: &mut task,
+                attempts: 0,
+                failure: &failure,
+            });
+            drop_quietly((key, task));
+            add(&self.post().counters.failed, 1);
+        }
+    }
+}
+
+fn touched_ref<K, T>(touched: &Touched<K, T>) -> NonNull<Group<K, T>> {
+    touched.group
+}
+
+/// # Safety
+/// The caller has just become the holder of the group's token.
+unsafe fn token<K, T>(group: NonNull<Group<K, T>>, ready: &crate::ready::Ready) -> Unit {
+    // SAFETY: the caller's promise.
+    unsafe { RunToken::new(group, ready) }.rest()
+}

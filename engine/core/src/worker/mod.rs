@@ -1,0 +1,287 @@
+//! A worker: takes the next unit, looks at a shard or runs a turn of a group.
+//!
+//! [`Worker::step`] is all the work there is. A worker thread calls it in a loop (pool.rs); the deterministic mode
+//! calls it from outside, one worker at a time (sim.rs). Both drive the same code.
+//!
+//! Where the next unit comes from, in this order: own deque, own inbox, overflow list, other workers (near first).
+//! Every 16 steps a worker looks at the timers, at starved shards, and at one other worker: one that does not move,
+//! or that has much more, gives half of its deque away, though nobody here is idle. That bounds the wait of a
+//! ready unit behind a long task (row E6).
+
+pub(crate) mod idle;
+pub(crate) mod look;
+pub(crate) mod pool;
+pub(crate) mod settle;
+pub(crate) mod turn;
+
+use std::{hash::Hash, sync::Arc};
+
+use crossbeam_deque::{Steal, Worker as Deque};
+
+use crate::{
+    core::Core,
+    group::ring::Pool,
+    handler::Work,
+    outcome::Outcome,
+    ready::{
+        Post,
+        link::{Chain, Kind, Unit},
+        overflow::DEQUE_LIMIT,
+    },
+    shard::demux::Scratch,
+    sync::Ordering,
+};
+
+/// Steps between two looks at the timers and at another worker.
+const PERIOD: u32 = 16;
+/// Units taken from another worker or from the overflow list at a time, at most.
+const GRAB: usize = 32;
+
+/// See the module text.
+pub(crate) struct Worker<K, T, W: Work<K, T>> {
+    core: Arc<Core<K, T, W>>,
+    pub(crate) id: usize,
+    deque: Deque<Unit>,
+    pub(crate) pool: Pool<T>,
+    pub(crate) scratch: Scratch<K, T, W::State>,
+    pub(crate) outcomes: Vec<Outcome>,
+    /// Units on their way to the ready list.
+    fresh: Chain,
+    /// Linger entries of one chunk.
+    lingers: Vec<(u64, crate::time::timers::Entry<K, T>)>,
+    /// Records that this worker may take before it adds up the backlog again.
+    allowance: u64,
+    steps: u32,
+    /// Whom to look at next, and how many steps each had made then.
+    victim: usize,
+    seen: Box<[u32]>,
+    random: u64,
+    /// It was the keeper of the timers and has found no successor yet.
+    pub(crate) owes_keeper: bool,
+}
+
+impl<K, T, W> Worker<K, T, W>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    T: Send + 'static,
+    W: Work<K, T>,
+{
+    pub(crate) fn new(core: Arc<Core<K, T, W>>, id: usize, deque: Deque<Unit>, seed: u64) -> Self {
+        let pool = Pool::new(core.segments.clone());
+        let workers = core.hands.len();
+        Self {
+            core,
+            id,
+            deque,
+            pool,
+            scratch: Scratch::new(),
+            outcomes: Vec::new(),
+            fresh: Chain::default(),
+            lingers: Vec::new(),
+            allowance: 0,
+            steps: 0,
+            victim: id,
+            seen: vec![0; workers].into_boxed_slice(),
+            random: seed | 1,
+            owes_keeper: false,
+        }
+    }
+
+    /// What the workers share, for as long as the caller likes inside a step: no count is touched.
+    #[inline(always)]
+    pub(crate) fn core<'e>(&self) -> &'e Core<K, T, W> {
+        // SAFETY: the worker owns a share of the core for its whole life and never changes it, and no reference from
+        // here is kept in anything that outlives the worker.
+        unsafe { &*Arc::as_ptr(&self.core) }
+    }
+
+    /// An own share of the core.
+    pub(crate) fn share(&self) -> Arc<Core<K, T, W>> {
+        self.core.clone()
+    }
+
+    pub(crate) fn post(&self) -> &Post {
+        &self.core.front.ready.posts[self.id]
+    }
+
+    /// Runs one unit. `false`: there was none.
+    pub(crate) fn step(&mut self) -> bool {
+        self.poll().map(|unit| self.run(unit)).is_some()
+    }
+
+    /// The next unit, from wherever there is one.
+    pub(crate) fn poll(&mut self) -> Option<Unit> {
+        self.steps = self.steps.wrapping_add(1);
+        self.post().steps.store(self.steps, Ordering::Relaxed);
+        if self.steps.is_multiple_of(PERIOD) {
+            self.look_around();
+        }
+        if let Some(unit) = self.next() {
+            return Some(unit);
+        }
+        // Nothing to do is the time to look at what is looked at seldom.
+        let more = self.fire_timers() | self.core.feed_starved();
+        if more { self.next() } else { None }
+    }
+
+    pub(crate) fn run(&mut self, unit: Unit) {
+        match unit.open() {
+            Kind::Shard(link) => {
+                // SAFETY: the unit was made by a door of this engine, which begins with its link.
+                let index = unsafe { link.cast::<crate::front::Door<K, T>>().as_ref() }.index;
+                self.look(index as usize);
+            }
+            Kind::Group(link) => {
+                let core = self.core();
+                // SAFETY: the unit stood for the token of a group of this engine, and `open` consumed it.
+                let token =
+                    unsafe { crate::group::token::RunToken::new(link.cast(), &core.front.ready) };
+                self.turn(token);
+            }
+        }
+    }
+
+    fn next(&mut self) -> Option<Unit> {
+        self.deque.pop().or_else(|| self.refill()).or_else(|| self.steal())
+    }
+
+    /// Own inbox, then the overflow list.
+    fn refill(&mut self) -> Option<Unit> {
+        let mut chain = self.post().inbox.take();
+        if chain.len() > 0 {
+            self.queue_all(&mut chain);
+            if let Some(unit) = self.deque.pop() {
+                return Some(unit);
+            }
+        }
+        let ready = &self.core.front.ready;
+        let share = ready.overflow.len() / ready.posts.len() + 1;
+        let deque = &self.deque;
+        ready.overflow.take(share.min(GRAB), |unit| deque.push(unit));
+        self.deque.pop()
+    }
+
+    /// Puts a unit behind all that are ready.
+    pub(crate) fn queue(&mut self, unit: Unit) {
+        let overflow = &self.core.front.ready.overflow;
+        if overflow.is_empty() && self.deque.len() < DEQUE_LIMIT {
+            self.deque.push(unit);
+        } else {
+            overflow.push(unit);
+        }
+        self.wake_for_more();
+    }
+
+    /// This worker runs one unit next, and that may take long: whatever else it has must have somebody awake for it.
+    fn wake_for_more(&self) {
+        let ready = &self.core.front.ready;
+        if self.deque.len() > 1 || !ready.overflow.is_empty() {
+            ready.wake();
+        }
+    }
+
+    /// Puts units behind all that are ready, in order.
+    pub(crate) fn queue_all(&mut self, chain: &mut Chain) {
+        let overflow = &self.core.front.ready.overflow;
+        if overflow.is_empty() {
+            let mut room = DEQUE_LIMIT.saturating_sub(self.deque.len());
+            while room > 0
+                && let Some(unit) = chain.pop()
+            {
+                self.deque.push(unit);
+                room -= 1;
+            }
+        }
+        overflow.append(chain);
+        self.wake_for_more();
+    }
+
+    /// Every [`PERIOD`] steps.
+    fn look_around(&mut self) {
+        self.fire_timers();
+        self.core.feed_starved();
+        let workers = self.seen.len();
+        if workers == 1 {
+            return;
+        }
+        self.victim = (self.victim + 1) % workers;
+        if self.victim == self.id {
+            self.victim = (self.victim + 1) % workers;
+        }
+        let other = self.victim;
+        let ready = &self.core.front.ready;
+        let steps = ready.steps(other);
+        let stands = std::mem::replace(&mut self.seen[other], steps) == steps;
+        let post = &ready.posts[other];
+        if stands && !post.inbox.is_empty() {
+            let mut chain = post.inbox.take();
+            self.queue_all(&mut chain);
+        }
+        let (theirs, ours) = (self.core.front.ready.posts[other].stealer.len(), self.deque.len());
+        let room = DEQUE_LIMIT.saturating_sub(ours).min(GRAB);
+        if theirs > 0 && room > 0 && (stands || theirs > 2 * ours + 1) {
+            let _ = self.core.front.ready.posts[other]
+                .stealer
+                .steal_batch_with_limit(&self.deque, room);
+        }
+    }
+
+    /// Near workers first, each tier from a random start; a victim that is contended is left for the next one.
+    fn steal(&mut self) -> Option<Unit> {
+        let core = self.core();
+        let tiers = &core.plan.workers[self.id].steal;
+        for tier in tiers.iter().filter(|tier| !tier.is_empty()) {
+            let start = self.random() as usize % tier.len();
+            for i in 0..tier.len() {
+                let post = &core.front.ready.posts[tier[(start + i) % tier.len()]];
+                for _ in 0..2 {
+                    match post.stealer.steal_batch_with_limit_and_pop(&self.deque, GRAB) {
+                        Steal::Success(unit) => return Some(unit),
+                        Steal::Empty => break,
+                        Steal::Retry => {}
+                    }
+                }
+                if !post.inbox.is_empty() {
+                    let mut chain = post.inbox.take();
+                    self.queue_all(&mut chain);
+                    if let Some(unit) = self.deque.pop() {
+                        return Some(unit);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// `true`: something became ready.
+    fn fire_timers(&mut self) -> bool {
+        let core = &self.core;
+        if !core.timers.any() || !core.timers.is_due(core.front.ready.clock.now()) {
+            return false;
+        }
+        let mut due = Chain::default();
+        core.timers.fire(core.front.ready.clock.now(), &mut due);
+        let any = due.len() > 0;
+        if any {
+            self.queue_all(&mut due);
+        }
+        any
+    }
+
+    /// xorshift64*: which victim, how much jitter.
+    pub(crate) fn random(&mut self) -> u64 {
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        self.random.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    /// The worker goes: what it has becomes visible to others.
+    pub(crate) fn hand_over(&mut self) {
+        while let Some(unit) = self.deque.pop() {
+            self.fresh.push(unit);
+        }
+        let mut fresh = std::mem::take(&mut self.fresh);
+        self.core.front.ready.spill(&mut fresh);
+    }
+}

@@ -1,0 +1,164 @@
+//! Worker threads: start, the loop, sleep, and leave.
+
+use std::{
+    hash::Hash,
+    panic::{AssertUnwindSafe, catch_unwind},
+    thread::JoinHandle,
+};
+
+use super::Worker;
+use crate::{
+    error::BuildError,
+    handler::Work,
+    sync::{Ordering, spin_hint},
+    topology::pin_current_thread,
+};
+
+/// How long a worker looks for work before it parks, in ns, where workers have processors of their own.
+const SPIN: u64 = 20_000;
+
+/// Starts one thread for each worker.
+pub(crate) fn start<K, T, W>(
+    workers: Vec<Worker<K, T, W>>,
+    name: &str,
+) -> Result<Vec<JoinHandle<()>>, BuildError>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    T: Send + 'static,
+    W: Work<K, T>,
+{
+    let mut threads = Vec::with_capacity(workers.len());
+    for worker in workers {
+        let id = worker.id;
+        let core = worker.share();
+        let thread = std::thread::Builder::new()
+            .name(format!("{name}-{id}"))
+            .spawn(move || thread_main(worker));
+        match thread {
+            Ok(thread) => threads.push(thread),
+            Err(source) => {
+                core.halt();
+                core.front.ready.idle.wake_all(0);
+                threads.into_iter().for_each(|thread| drop(thread.join()));
+                return Err(BuildError::Spawn { worker: id, source });
+            }
+        }
+    }
+    Ok(threads)
+}
+
+fn thread_main<K, T, W>(mut worker: Worker<K, T, W>)
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    T: Send + 'static,
+    W: Work<K, T>,
+{
+    let core = worker.share();
+    // A panic of user code never comes here; one of the engine's own leaves nothing that could be trusted.
+    let looped = catch_unwind(AssertUnwindSafe(|| {
+        core.front.ready.idle.enlist(worker.id);
+        let _adopted = core.front.adopt_thread();
+        if let Some(cpu) = core.plan.workers[worker.id].cpu
+            && let Err(error) = pin_current_thread(cpu)
+        {
+            core.note(format!("worker {} is not pinned: {error}", worker.id));
+        }
+        worker.run_loop();
+    }));
+    if looped.is_err() {
+        eprintln!(
+            "bgrp: internal error in worker {}; aborting so that no task runs twice",
+            worker.id
+        );
+        std::process::abort();
+    }
+    worker.hand_over();
+    core.hands[worker.id].gone.store(true, Ordering::SeqCst);
+    core.watch.notify();
+    drop(worker);
+    drop(core);
+}
+
+impl<K, T, W> Worker<K, T, W>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    T: Send + 'static,
+    W: Work<K, T>,
+{
+    fn run_loop(&mut self) {
+        let core = self.core();
+        let mut searching = false;
+        while !core.front.status.stops() {
+            if self.find_and_run(&mut searching) {
+                continue;
+            }
+            self.sleep(&mut searching);
+        }
+        if searching {
+            core.front.ready.idle.end_search();
+        }
+    }
+
+    /// Runs a unit, spinning a little for one. `false`: there is none.
+    fn find_and_run(&mut self, searching: &mut bool) -> bool {
+        let core = self.core();
+        let ready = &core.front.ready;
+        if let Some(unit) = self.poll() {
+            if std::mem::take(searching) && ready.idle.end_search() {
+                // The last that searched has found something: there may be more than it can do.
+                ready.wake();
+            }
+            if std::mem::take(&mut self.owes_keeper) && core.timers.any() {
+                // This may take long: somebody else keeps the time.
+                ready.idle.wake_one(ready.clock.now());
+            }
+            self.run(unit);
+            return true;
+        }
+        if !*searching {
+            *searching = ready.idle.start_search();
+        }
+        if *searching && core.plan.spin {
+            let start = ready.clock.now();
+            while ready.clock.now().saturating_sub(start) < SPIN {
+                if self.has_work() || core.front.status.stops() {
+                    return true;
+                }
+                for _ in 0..16 {
+                    spin_hint();
+                }
+            }
+        }
+        false
+    }
+
+    /// Something is there for this worker to do, by a look at every source.
+    fn has_work(&self) -> bool {
+        let core = self.core();
+        let timers = &core.timers;
+        core.front.ready.has_units()
+            || (timers.any() && timers.is_due(core.front.ready.clock.now()))
+            || core.can_feed()
+    }
+
+    fn sleep(&mut self, searching: &mut bool) {
+        let core = self.core();
+        let ready = &core.front.ready;
+        core.watch.notify();
+        if core.orphaned.load(Ordering::SeqCst) && core.is_drained() {
+            core.halt();
+        }
+        ready.idle.announce(self.id, std::mem::take(searching));
+        // From here on whoever makes a unit visible wakes somebody, or this look finds it.
+        if !self.has_work() && !core.front.status.stops() {
+            self.owes_keeper = false;
+            let timeout = core.timers.keep(self.id, ready.clock.now());
+            ready.idle.park(self.id, timeout);
+            self.owes_keeper |= core.timers.unkeep(self.id);
+        }
+        if !ready.idle.cancel(self.id) {
+            // Somebody took us off the stack to wake us: we count as searching.
+            *searching = true;
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! What becomes of the tasks of a dispatch that did not simply end: retries keep their place and their order at the
+//! head of the group, used-up attempts go to the policy, the rest is dropped.
+//!
+//! Only dispatches with a failure, and those of batch handlers, come here; a dispatch of a task handler in which
+//! everything is done has settled itself on the way.
+
+use std::{hash::Hash, time::Duration};
+
+use super::Worker;
+use crate::{
+    core::Settings,
+    flow::exhausted::{Exhausted, Verdict},
+    group::block::Consumer,
+    handler::{Turn, Work},
+    outcome::{Failure, Mark, Outcome, Trouble, drop_quietly},
+};
+
+/// What the group does next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Next {
+    #[default]
+    Go,
+    Wait(Duration),
+    HaltGroup,
+    HaltEngine,
+}
+
+impl Next {
+    /// A halt outweighs a wait, the longer wait the shorter one.
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::HaltEngine, _) | (_, Self::HaltEngine) => Self::HaltEngine,
+            (Self::HaltGroup, _) | (_, Self::HaltGroup) => Self::HaltGroup,
+            (Self::Wait(a), Self::Wait(b)) => Self::Wait(a.max(b)),
+            (Self::Wait(a), Self::Go) | (Self::Go, Self::Wait(a)) => Self::Wait(a),
+            (Self::Go, Self::Go) => Self::Go,
+        }
+    }
+}
+
+/// The sum of a dispatch.
+#[derive(Debug, Default)]
+pub(crate) struct Settled {
+    /// Tasks that left the head of the group.
+    pub(crate) removed: u32,
+    /// Those of them that ended as done; the others failed for good.
+    pub(crate) done: u32,
+    /// Tasks that will be tried again.
+    pub(crate) retries: u32,
+    pub(crate) next: Next,
+}
+
+/// The fate of one task.
+enum Fate {
+    Done,
+    Failed(Next),
+    Stays(Mark, Duration),
+}
+
+/// Settles what the handler left in `turn`; returns the marks of the tasks that stay at the head.
+pub(crate) fn settle<K, T>(
+    settings: &Settings<K, T>,
+    mut turn: Turn<'_, K, T>,
+    trouble: Option<Box<Trouble>>,
+    random: u64,
+    settled: &mut Settled,
+) -> Option<Box<Trouble>> {
+    let mut trouble = trouble.unwrap_or_default();
+    // The tasks that a task handler has finished were at the head, with their marks.
+    let passed = (turn.done as usize).min(trouble.marks.len());
+    trouble.marks.drain(..passed);
+    if let Some(outcome) = turn.failed.take() {
+        let mut outcomes = std::iter::once(outcome);
+        settle_run(settings, &mut turn, 1, &mut trouble, &mut outcomes, random, settled);
+    } else if turn.batched {
+        let n = turn.planned;
+        let mut outcomes = std::mem::take(turn.outcomes);
+        if outcomes.is_empty() && trouble.marks.is_empty() && !std::mem::needs_drop::<T>() {
+            turn.pass(n);
+            settled.removed += n;
+            settled.done += n;
+        } else if outcomes.is_empty() {
+            let mut done = std::iter::repeat_n(Outcome::Done, n as usize);
+            settle_run(settings, &mut turn, n, &mut trouble, &mut done, random, settled);
+        } else {
+            let mut all = outcomes.drain(..);
+            settle_run(settings, &mut turn, n, &mut trouble, &mut all, random, settled);
+        }
+        *turn.outcomes = outcomes;
+    }
+    (!trouble.marks.is_empty()).then_some(trouble)
+}
+
+/// Settles the `n` tasks at the head, one outcome each.
+fn settle_run<K, T>(
+    settings: &Settings<K, T>,
+    turn: &mut Turn<'_, K, T>,
+    n: u32,
+    trouble: &mut Trouble,
+    outcomes: &mut dyn Iterator<Item = Outcome>,
+    random: u64,
+    settled: &mut Settled,
+) {
+    // Indices of the tasks that stay, with their marks. Empty unless something failed: then nothing is allocated.
+    let mut stay: Vec<(usize, Mark)> = Vec::new();
+    for (i, (slot, outcome)) in turn.slots(n).zip(outcomes).enumerate() {
+        let attempts = 1 + trouble.marks.get(i).map_or(0, |mark| mark.attempts);
+        // SAFETY: the slot holds a task that we own; see the branches for who drops it.
+        let task = unsafe { &mut *slot };
+        let fate =
+            judge(settings, turn.key, task, attempts, outcome, random.wrapping_add(i as u64));
+        match fate {
+            Fate::Done | Fate::Failed(_) => {
+                let ok = {
+                    // SAFETY: the slot is dropped once: the head passes it below, or a task that stays is moved over it.
+                    let drop = std::panic::AssertUnwindSafe(|| unsafe { slot.drop_in_place() });
+                    std::panic::catch_unwind(drop).map_err(drop_quietly).is_ok()
+                };
+                settled.removed += 1;
+                match fate {
+                    Fate::Failed(next) => settled.next = settled.next.and(next),
+                    _ => settled.done += u32::from(ok),
+                }
+            }
+            Fate::Stays(mark, wait) => {
+                settled.retries += u32::from(mark.exhausted.is_none());
+                settled.next = settled.next.and(Next::Wait(wait));
+                stay.push((i, mark));
+            }
+        }
+    }
+    let kept = stay.len();
+    if kept > 0 {
+        close_gaps(turn, n, &stay);
+    }
+    turn.pass(n - kept as u32);
+    let covered = (n as usize).min(trouble.marks.len());
+    trouble.marks.splice(..covered, stay.into_iter().map(|(_, mark)| mark));
+}
+
+/// Moves the tasks that stay to the end of the run of `n`, in order, so that the head can pass the empty slots.
+fn close_gaps<K, T>(turn: &Turn<'_, K, T>, n: u32, stay: &[(usize, Mark)]) {
+    let slots: Vec<*mut T> = turn.slots(n).collect();
+    for (to, (from, _)) in (0..n as usize).rev().zip(stay.iter().rev()) {
+        if *from != to {
+            // SAFETY: both are slots of the run; `to` is empty: what was there was dropped or has moved on.
+            unsafe { std::ptr::copy_nonoverlapping(slots[*from], slots[to], 1) };
+        }
+    }
+}
+
+fn judge<K, T>(
+    settings: &Settings<K, T>,
+    key: &K,
+    task: &mut T,
+    attempts: u32,
+    outcome: Outcome,
+    random: u64,
+) -> Fate {
+    let (failure, wait) = match outcome {
+        Outcome::Done => return Fate::Done,
+        Outcome::Retry(failure) => {
+            let wait = settings.retry.wait(attempts, &failure, None, random);
+            (failure, wait)
+        }
+        Outcome::RetryAfter(after, failure) => {
+            let wait = settings.retry.wait(attempts, &failure, Some(after), random);
+            (failure, wait)
+        }
+        Outcome::Fail(failure) => (failure, None),
+    };
+    match wait {
+        Some(wait) => Fate::Stays(Mark { attempts, exhausted: None }, wait),
+        None => exhaust(settings, key, task, attempts, failure),
+    }
+}
+
+fn exhaust<K, T>(
+    settings: &Settings<K, T>,
+    key: &K,
+    task: &mut T,
+    attempts: u32,
+    failure: Failure,
+) -> Fate {
+    match settings.on_exhausted.verdict(Exhausted { key, task, attempts, failure: &failure }) {
+        Verdict::Skip => Fate::Failed(Next::Go),
+        Verdict::HaltGroup => Fate::Failed(Next::HaltGroup),
+        Verdict::HaltEngine => Fate::Failed(Next::HaltEngine),
+        Verdict::Hold(wait) => Fate::Stays(Mark { attempts, exhausted: Some(failure) }, wait),
+    }
+}
+
+impl<K, T, W> Worker<K, T, W>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    T: Send + 'static,
+    W: Work<K, T>,
+{
+    /// Asks the policy again about tasks at the head that it held. Returns how many tasks the handler may be offered:
+    /// none while the head is held, and never one that is held further behind.
+    pub(crate) fn resolve_held(
+        &mut self,
+        key: &K,
+        consumer: &mut Consumer<T>,
+        most: u32,
+        settled: &mut Settled,
+    ) -> u32 {
+        let Some(trouble) = consumer.trouble.as_mut() else { return most };
+        while let Some(mark) = trouble.marks.first_mut()
+            && let Some(failure) = mark.exhausted.take()
+        {
+            let (slot, _) = consumer.head.run(&mut self.pool, 1);
+            // SAFETY: the head holds a task that we own.
+            let task = unsafe { &mut *slot };
+            match exhaust(&self.core().settings, key, task, mark.attempts, failure) {
+                Fate::Stays(still, wait) => {
+                    *mark = still;
+                    settled.next = Next::Wait(wait);
+                    return 0;
+                }
+                Fate::Failed(next) => {
+                    settled.next = settled.next.and(next);
+                }
+                Fate::Done => {}
+            }
+            consumer.head.pass(1);
+            // SAFETY: the head has passed it; dropped once.
+            let drop = std::panic::AssertUnwindSafe(|| unsafe { slot.drop_in_place() });
+            let _ = std::panic::catch_unwind(drop).map_err(drop_quietly);
+            settled.removed += 1;
+            trouble.marks.remove(0);
+            if settled.next != Next::Go || settled.removed == most {
+                break;
+            }
+        }
+        let held = trouble.marks.iter().position(|mark| mark.exhausted.is_some());
+        if trouble.marks.is_empty() {
+            consumer.trouble = None;
+        }
+        if settled.next != Next::Go {
+            return 0;
+        }
+        let most = most - settled.removed;
+        held.map_or(most, |at| most.min(at as u32))
+    }
+}

@@ -1,0 +1,207 @@
+//! One turn of a group: the token holder runs up to a batch of tasks in place, settles them, and moves the token on.
+//!
+//! | what happened | where the token goes |
+//! |---|---|
+//! | no task is left | nowhere: the group is idle |
+//! | more tasks | tail of the ready list |
+//! | less than a batch, with linger | the group's word |
+//! | the head is to be retried | the timer |
+//! | the group is halted | the list of held groups |
+//! | the engine is halted | nowhere: nothing runs any more, close walks the blocks |
+
+use std::{
+    hash::Hash,
+    panic::{AssertUnwindSafe, catch_unwind},
+    ptr::NonNull,
+    time::Duration,
+};
+
+use super::{Worker, settle::Next};
+use crate::{
+    group::{
+        block::{Block, Consumer, Group},
+        token::RunToken,
+    },
+    handler::{Budget, Phase, Turn, Work},
+    outcome::{Failure, FailureKind, Outcome},
+    sync::Ordering,
+    time::timers::Entry,
+    watch::stats::add,
+};
+
+impl<K, T, W> Worker<K, T, W>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    T: Send + 'static,
+    W: Work<K, T>,
+{
+    pub(crate) fn turn(&mut self, token: RunToken<'_, K, T>) {
+        let core = self.core();
+        if !self.take_in_hand(token.as_ptr()) {
+            // The engine is halted. The group's tasks lie in its block; close finds them there.
+            token.gone();
+            return;
+        }
+        let group = token.group();
+        let count = group.word.load().count();
+        // SAFETY: we hold the token, and this is the one reference.
+        let consumer = unsafe { group.consumer() };
+        let since = if core.settings.flush > Duration::ZERO {
+            (core.front.ready.clock.now() / 1_000_000) as u32
+        } else {
+            0
+        };
+        let (settled, planned) = self.dispatch(group, consumer, count.min(core.settings.batch));
+        add(&self.post().counters.turns, 1);
+        let halts = matches!(settled.next, Next::HaltGroup);
+        if halts {
+            let held = group.word.halt().count() - settled.removed;
+            // ORDERING: SeqCst, see `Core::is_drained`.
+            core.held.tasks.fetch_add(u64::from(held), Ordering::SeqCst);
+        }
+        let after = group.word.settle(settled.removed);
+        // The counters of ended tasks come after the word, so that who sees them all sees every group at rest.
+        add(&self.post().counters.done, u64::from(settled.done));
+        add(&self.post().counters.failed, u64::from(settled.removed - settled.done));
+        add(&self.post().counters.retries, u64::from(settled.retries));
+        let pointer = token.as_ptr();
+        if after.is_full() && after.count() <= core.settings.low_mark() {
+            core.relieve(pointer);
+        }
+        match settled.next {
+            Next::HaltGroup => {
+                core.held.units.lock().push(token.rest());
+                core.watch.notify();
+            }
+            Next::HaltEngine => {
+                token.gone();
+                core.halt();
+            }
+            _ if after.is_idle() => token.gone(),
+            Next::Wait(wait) => self.back_off(token, wait),
+            Next::Go
+                if core.settings.flush > Duration::ZERO && after.count() < core.settings.batch =>
+            {
+                // What was there before this turn and was not run is older than the turn.
+                // SAFETY: we hold the token.
+                let older = unsafe { token.group().consumer() }.since;
+                self.linger_again(token, if count > planned { older } else { since });
+            }
+            Next::Go => self.queue(token.rest()),
+        }
+        core.hands[self.id].group.store(std::ptr::null_mut(), Ordering::Release);
+    }
+
+    /// Notes what this worker has in hand, then asks whether it still may run it. Close does it the other way
+    /// round: it halts, pays the heavy barrier, and then looks at the hands.
+    fn take_in_hand(&self, group: NonNull<Group<K, T>>) -> bool {
+        let hand = &self.core().hands[self.id].group;
+        // ORDERING: Relaxed store, light barrier, load of the status: pairs with the heavy barrier in close.
+        hand.store(group.as_ptr(), Ordering::Relaxed);
+        self.core().front.barrier.light();
+        if self.core().front.status.stops() {
+            hand.store(std::ptr::null_mut(), Ordering::Release);
+            return false;
+        }
+        true
+    }
+
+    fn back_off(&mut self, token: RunToken<'_, K, T>, wait: Duration) {
+        let core = self.core();
+        let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX / 2);
+        let deadline = core.front.ready.clock.now().saturating_add(nanos);
+        let entry = Entry::BackOff(token.rest(), deadline);
+        core.timers.add([(deadline, entry)], || false, &core.front.ready);
+    }
+
+    /// Calls the handler for up to `most` tasks. Also returns how many it was offered.
+    fn dispatch(
+        &mut self,
+        group: &Group<K, T>,
+        consumer: &mut Consumer<T>,
+        most: u32,
+    ) -> (super::settle::Settled, u32) {
+        let core = self.core();
+        // SAFETY: we hold the token of a live group.
+        let key = unsafe { group.key() };
+        let mut settled = super::settle::Settled::default();
+        let mut planned = most;
+        if consumer.trouble.is_some() {
+            planned = self.resolve_held(key, consumer, most, &mut settled);
+            if planned == 0 {
+                return (settled, most);
+            }
+        }
+        let random = self.random();
+        let trouble = consumer.trouble.take();
+        self.outcomes.clear();
+        let mut turn = Turn {
+            key,
+            head: &mut consumer.head,
+            pool: &mut self.pool,
+            trouble: trouble.as_deref(),
+            planned,
+            budget: Budget {
+                clock: &*core.front.ready.clock,
+                nanos: core.settings.budget.as_nanos() as u64,
+                started: None,
+            },
+            status: &core.front.status,
+            phase: Phase::Between,
+            done: 0,
+            failed: None,
+            outcomes: &mut self.outcomes,
+            batched: false,
+        };
+        // SAFETY: this block belongs to an engine with this kind of work, so its state is of this type.
+        let state =
+            unsafe { NonNull::from(group).cast::<Block<K, T, W::State>>().as_ref() }.state();
+        let run = catch_unwind(AssertUnwindSafe(|| {
+            if !consumer.opened {
+                turn.phase = Phase::Batch;
+                let opened = core.work.open(key);
+                // SAFETY: we hold the token; the slot is empty.
+                unsafe { (*state).write(opened) };
+                consumer.opened = true;
+                turn.phase = Phase::Between;
+            }
+            // SAFETY: we hold the token and the state is open.
+            core.work.run(unsafe { (*state).assume_init_mut() }, &mut turn);
+        }));
+        let mut dropped_badly = false;
+        if let Err(payload) = run {
+            match turn.phase {
+                Phase::Drop => {
+                    // The task counts as passed; its own drop is what failed.
+                    dropped_badly = true;
+                    drop(Failure::from_panic(payload, FailureKind::Panicked));
+                }
+                Phase::Batch if consumer.opened => {
+                    let failure = Failure::from_panic(payload, FailureKind::Panicked);
+                    turn.outcomes.clear();
+                    turn.outcomes.resize(planned as usize, Outcome::Retry(failure));
+                    turn.batched = true;
+                }
+                Phase::Batch => {
+                    let failure = Failure::from_panic(payload, FailureKind::StatePanicked);
+                    turn.failed = Some(Outcome::Retry(failure));
+                }
+                Phase::Task | Phase::Between => {
+                    let failure = Failure::from_panic(payload, FailureKind::Panicked);
+                    turn.failed = Some(Outcome::Retry(failure));
+                }
+            }
+        }
+        let clean = !turn.batched && turn.failed.is_none() && trouble.is_none();
+        let done = turn.done - u32::from(dropped_badly);
+        settled.removed += turn.done;
+        settled.done += done;
+        if !clean {
+            // A copy, since the turn still borrows the original; only a failure comes here.
+            let marks = trouble.clone();
+            consumer.trouble =
+                super::settle::settle(&core.settings, turn, marks, random, &mut settled);
+        }
+        (settled, planned)
+    }
+}
