@@ -24,6 +24,8 @@ use crate::template::render::{self, Filling, Values};
 pub enum Key {
     /// The group of this record alone.
     Own(u64),
+    /// Every record its own group, but one after another in the order of the input: no key, one job.
+    InTurn,
     /// The group that all records without a key share.
     Shared,
     /// A text.
@@ -37,7 +39,7 @@ impl Key {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match self {
-            Self::Own(_) | Self::Shared => b"",
+            Self::Own(_) | Self::InTurn | Self::Shared => b"",
             Self::Text(text) => text,
             Self::Json(raw) => raw.as_bytes(),
         }
@@ -54,7 +56,7 @@ impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Own(seq) => write!(f, "record {seq} alone"),
-            Self::Shared => f.write_str("no key"),
+            Self::InTurn | Self::Shared => f.write_str("no key"),
             Self::Text(text) => f.write_str(&text.to_str_lossy()),
             Self::Json(raw) => f.write_str(raw),
         }
@@ -92,6 +94,8 @@ pub struct KeyRules {
     pub empty: EmptyKey,
     /// Whether JSON values of different types with the same text are one key.
     pub unify: bool,
+    /// Whether there is one job, so that records without any key can keep the order of the input.
+    pub one_job: bool,
 }
 
 impl KeyRules {
@@ -102,6 +106,7 @@ impl KeyRules {
     pub fn key(&self, source: &KeySource, row: &Row, seq: u64) -> Result<Option<Key>, FaultKind> {
         let text = |bytes: &[u8]| Key::Text(bytes.into());
         let missing = match source {
+            KeySource::None if self.one_job => return Ok(Some(Key::InTurn)),
             KeySource::None => return Ok(Some(Key::Own(seq))),
             KeySource::Field(Field::Place(place)) => match json::find(&row.raw, place)? {
                 Value::Missing => "is missing",

@@ -84,10 +84,10 @@ pub struct RunOptions {
     pub unify_keys: bool,
 
     /// Run up to N commands at once [default: the number of CPUs this process may use]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
     /// Give up to N records of one key to one command; arguments with placeholders are repeated
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub batch: u32,
     /// Give the record to the command on standard input (otherwise it is empty)
     #[arg(long)]
@@ -128,6 +128,15 @@ pub struct RunOptions {
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
+}
+
+impl RunOptions {
+    /// How many commands run at once.
+    #[must_use]
+    pub fn jobs(&self) -> usize {
+        let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.jobs.map_or_else(cpus, usize::from)
+    }
 }
 
 /// What happens at a record that cannot be read.

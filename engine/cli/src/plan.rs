@@ -129,7 +129,11 @@ impl Plan {
             (None, None) => KeyPlan::None,
         };
         let assembly = Assembly::new(template, &args);
-        let rules = KeyRules { empty: options.empty_key, unify: options.unify_keys };
+        let rules = KeyRules {
+            empty: options.empty_key,
+            unify: options.unify_keys,
+            one_job: options.jobs() == 1,
+        };
         Ok(Self { assembly, rules, key })
     }
 

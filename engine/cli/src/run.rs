@@ -54,7 +54,8 @@ pub fn run(options: &RunOptions) -> Result<u8, UsageError> {
     let control = Arc::new(Control::new()?);
     let running = Arc::new(Running::default());
     let console = Arc::new(Console::default());
-    crate::signals::listen(Arc::clone(&control), Arc::clone(&running), Arc::clone(&console))?;
+    let speaking =
+        crate::signals::listen(Arc::clone(&control), Arc::clone(&running), Arc::clone(&console))?;
 
     let opened = paths.iter().map(|path| open(path)).collect::<Result<Vec<_>, _>>()?;
     let letters = options
@@ -82,7 +83,12 @@ pub fn run(options: &RunOptions) -> Result<u8, UsageError> {
     let tally = Arc::new(Tally::default());
     let budget = Budget::new(IN_FLIGHT);
     if options.dry_run {
-        let printer = DryRun::new(&plan, &console, &control, options.batch as usize);
+        let printer = DryRun::new(
+            &plan,
+            &console,
+            &control,
+            if plan.has_key() { options.batch as usize } else { 1 },
+        );
         return Ok(dry_run(options, inputs, printer, &tally, &budget));
     }
 
@@ -106,8 +112,9 @@ pub fn run(options: &RunOptions) -> Result<u8, UsageError> {
         said: Default::default(),
     });
     let settings = schedule::Settings {
-        jobs: options.jobs.map_or_else(cpus, usize::from),
-        batch: options.batch as usize,
+        jobs: options.jobs(),
+        // Without a key no two records are of one group.
+        batch: if work.plan.has_key() { options.batch as usize } else { 1 },
         backoff: options.backoff,
     };
     let how = if options.quiet { Progress::None } else { options.progress };
@@ -140,6 +147,8 @@ pub fn run(options: &RunOptions) -> Result<u8, UsageError> {
         })
     })?;
 
+    // What a signal has to say comes before the summary.
+    drop(speaking.lock().unwrap_or_else(PoisonError::into_inner));
     let spending = work.spending.lock().unwrap_or_else(PoisonError::into_inner);
     let mut summary = Summary::new(&tally, &keys, &spending, since.elapsed());
     let reason = control.reason();
@@ -155,10 +164,6 @@ pub fn run(options: &RunOptions) -> Result<u8, UsageError> {
         return Ok(summary.exit_code.max(1));
     }
     Ok(summary.exit_code)
-}
-
-fn cpus() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn open(path: &Path) -> Result<Opened, UsageError> {

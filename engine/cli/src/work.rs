@@ -353,7 +353,7 @@ impl Work {
         let attempts = record.attempts.max(1);
         let (source, unit) = (&record.source, record.source.format.unit());
         let of_key = match key {
-            Key::Own(_) | Key::Shared => String::new(),
+            Key::Own(_) | Key::InTurn | Key::Shared => String::new(),
             key => format!(", key {key}"),
         };
         self.console.failure(format_args!(
@@ -362,6 +362,11 @@ impl Work {
         ));
         match self.policy.on_failure {
             OnFailure::Skip => Aftermath::GoOn,
+            OnFailure::HaltKey if *key == Key::InTurn => {
+                // The group of this record alone: nothing else is in it.
+                self.tally.halted_groups.add(1);
+                Aftermath::GoOn
+            }
             OnFailure::HaltKey => {
                 let mut halted = self.halted.lock().unwrap_or_else(PoisonError::into_inner);
                 self.tally.halted_groups.add(u64::from(halted.insert(key.clone())));

@@ -86,6 +86,20 @@ fn keys_from_templates() {
 fn without_a_key_every_record_is_its_own_group() {
     let ran = Place::new().run_with(&["--", "true"], b"a\na\na\n");
     assert_eq!((ran.code, ran.count("groups")), (0, 3));
+    let ran = Place::new().run_with(&["--batch", "5", "--", "echo", "{}"], b"a\na\na\n");
+    assert_eq!(ran.count("commands"), 3, "a batch is of one group");
+}
+
+/// One job and no key: the order of the input, as with other tools of the kind.
+#[test]
+fn one_job_without_a_key_keeps_the_order_of_the_input() {
+    let records: Vec<String> = (0..200).map(|n| n.to_string()).collect();
+    let text = records.join("\n") + "\n";
+    let args =
+        ["-j1", "--on-failure", "halt-key", "--", "sh", "-c", "echo $1; [ $1 != 7 ]", "x", "{}"];
+    let ran = Place::new().run_with(&args, text.as_bytes());
+    assert_eq!((ran.code, ran.counts(), ran.count("groups")), (3, [200, 199, 1, 0], 200));
+    assert_eq!(String::from_utf8(ran.stdout).unwrap(), text);
 }
 
 #[test]

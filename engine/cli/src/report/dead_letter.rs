@@ -59,7 +59,7 @@ struct Letter<'a> {
 #[must_use]
 pub fn key_json(key: &Key) -> Option<Box<RawValue>> {
     match key {
-        Key::Own(_) | Key::Shared => None,
+        Key::Own(_) | Key::InTurn | Key::Shared => None,
         Key::Json(raw) => RawValue::from_string(raw.to_string()).ok(),
         Key::Text(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) => serde_json::value::to_raw_value(text).ok(),

@@ -41,7 +41,7 @@ impl Default for Distinct {
 impl Distinct {
     /// Sees a key.
     pub fn see(&mut self, key: &Key) {
-        if matches!(key, Key::Own(_)) {
+        if matches!(key, Key::Own(_) | Key::InTurn) {
             // The group of one record is seen once.
             self.own += 1;
             return;
