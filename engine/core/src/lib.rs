@@ -28,6 +28,8 @@ mod group_handle;
 mod handler;
 mod ingress;
 mod lifecycle;
+#[cfg(all(loom, test))]
+mod models;
 mod outcome;
 mod producer;
 mod ready;

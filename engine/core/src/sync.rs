@@ -104,6 +104,14 @@ pub(crate) fn spin_hint() {
     std::hint::spin_loop();
 }
 
+/// Gives the processor away once, while another thread ends a handful of instructions.
+pub(crate) fn yield_now() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    std::thread::yield_now();
+}
+
 /// True when a loom run asked (environment variable `BGRP_MUTANT`) for the mutant `name`. See the module text.
 #[cfg(not(loom))]
 #[inline(always)]
@@ -123,7 +131,16 @@ pub(crate) fn mutant(name: &str) -> bool {
 #[inline(always)]
 pub(crate) fn seqcst_for_loom() {
     #[cfg(loom)]
-    fence(Ordering::SeqCst);
+    if !SEQCST_IS_PLAIN.get() {
+        fence(Ordering::SeqCst);
+    }
+}
+
+#[cfg(loom)]
+std::thread_local! {
+    /// Models only: [`seqcst_for_loom`] is nothing, so that it does not hide that another barrier is missing. Loom
+    /// runs all threads of a model on the thread that called it.
+    pub(crate) static SEQCST_IS_PLAIN: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 /// Asks the processor to fetch the line of `pointer` for reading. A hint: any address is fine.

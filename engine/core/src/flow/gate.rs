@@ -22,7 +22,7 @@ use std::{ptr::NonNull, time::Duration};
 
 use crate::{
     group::block::Group,
-    sync::{AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, fence, wait},
+    sync::{AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, fence, mutant, wait},
 };
 
 /// Groups that are full, with their hash bits.
@@ -55,16 +55,20 @@ impl<K, T> Gate<K, T> {
     /// Submitter's slow path.
     pub(crate) fn enter(&self) -> Held<'_, K, T> {
         self.waiters.fetch_add(1, Ordering::Relaxed);
-        // ORDERING: SeqCst fence: the announcement comes before the next try; pairs with the fence in `notify`.
-        fence(Ordering::SeqCst);
+        if !mutant("gate-no-fence-submitter") {
+            // ORDERING: SeqCst fence: the announcement comes before the next try; pairs with the one in `notify`.
+            fence(Ordering::SeqCst);
+        }
         Held { gate: self, full: Some(self.full.lock()) }
     }
 
     /// Claim holder, after cells were given back or a group was relieved; close, after the status changed.
     #[inline]
     pub(crate) fn notify(&self) {
-        // ORDERING: SeqCst fence: what the waiters wait for comes before the look for waiters; pairs with `enter`.
-        fence(Ordering::SeqCst);
+        if !mutant("gate-no-fence-claim") {
+            // ORDERING: SeqCst fence: what the waiters wait for comes before the look for waiters; pairs with `enter`.
+            fence(Ordering::SeqCst);
+        }
         if self.waiters.load(Ordering::Relaxed) > 0 {
             self.notify_slow();
         }
@@ -73,7 +77,9 @@ impl<K, T> Gate<K, T> {
     #[cold]
     fn notify_slow(&self) {
         // The lock makes sure that a waiter is either before its last try or asleep.
-        drop(self.full.lock());
+        if !mutant("gate-no-lock") {
+            drop(self.full.lock());
+        }
         self.changed.notify_all();
     }
 
@@ -93,7 +99,7 @@ impl<K, T> Gate<K, T> {
         }
         full.push((hash, group));
         filter.set(hash);
-        if word.set_full().count() <= low {
+        if word.set_full().count() <= low && !mutant("full-no-second-look") {
             self.reopen(&mut full, filter, group);
         }
     }
@@ -160,7 +166,7 @@ pub(crate) struct Filter {
     counts: Mutex<Vec<u32>>,
 }
 
-const CLASSES: usize = 4_096;
+const CLASSES: usize = if cfg!(loom) { 64 } else { 4_096 };
 
 impl Filter {
     pub(crate) fn new() -> Self {

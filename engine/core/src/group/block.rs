@@ -111,7 +111,7 @@ pub(crate) struct Block<K, T, S> {
 }
 
 impl<K, T, S> Block<K, T, S> {
-    fn new(shard: u32) -> Self {
+    pub(crate) fn new(shard: u32) -> Self {
         Self {
             group: Group {
                 link: Link::new(),

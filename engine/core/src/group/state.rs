@@ -147,6 +147,12 @@ impl Word {
             self.0.fetch_add(u64::from(n), Ordering::AcqRel);
             return (seen, Published::Busy);
         }
+        if mutant("activate-busy") {
+            // What `activate` does, to a group that may be busy.
+            let seen = State(self.0.load(Ordering::Relaxed));
+            self.0.store(seen.activated(n).0, Ordering::Relaxed);
+            return (seen, published(seen));
+        }
         // ORDERING: Release publishes the slots to the token holder's `load` or `settle`; Acquire takes over the
         // consumer side when the group turned idle in between.
         let order = if mutant("publish-relaxed") { Ordering::Relaxed } else { Ordering::AcqRel };
@@ -176,8 +182,8 @@ impl Word {
             }
             let next = seen.lingering();
             // ORDERING: Release hands the consumer side to whoever clears LINGER; Acquire as in `load`.
-            match self.0.compare_exchange_weak(seen.0, next.0, Ordering::AcqRel, Ordering::Acquire)
-            {
+            let order = if mutant("linger-relaxed") { Ordering::Relaxed } else { Ordering::AcqRel };
+            match self.0.compare_exchange_weak(seen.0, next.0, order, Ordering::Acquire) {
                 Ok(_) => return Ok(next.sequence()),
                 Err(now) => seen = State(now),
             }
@@ -189,8 +195,13 @@ impl Word {
     pub(crate) fn end_linger(&self, sequence: Option<u32>) -> bool {
         let mut seen = self.load();
         loop {
-            if !seen.lingers() || sequence.is_some_and(|wanted| wanted != seen.sequence()) {
+            let stale = sequence.is_some_and(|wanted| wanted != seen.sequence());
+            if !seen.lingers() || (stale && !mutant("linger-any-sequence")) {
                 return false;
+            }
+            if mutant("end-linger-no-cas") {
+                self.0.fetch_and(!LINGER, Ordering::AcqRel);
+                return true;
             }
             // ORDERING: Acquire pairs with the Release of `linger`; Release keeps the chain to the next holder.
             match self.0.compare_exchange_weak(
@@ -207,6 +218,11 @@ impl Word {
 
     /// Token holder: from now on publishes are held. Returns the word before: its count is what is held now.
     pub(crate) fn halt(&self) -> State {
+        if mutant("halt-by-load") {
+            let seen = self.load();
+            self.0.fetch_or(HALTED, Ordering::AcqRel);
+            return seen;
+        }
         // ORDERING: AcqRel, as `settle`: one total order with the publishes decides which of them count as held.
         State(self.0.fetch_or(HALTED, Ordering::AcqRel))
     }

@@ -3,7 +3,8 @@
 //! Between "publish a record" and "is the shard idle?" a producer needs a full barrier, or a worker that goes idle
 //! may miss the record. On the hot side that barrier costs more than the rest of the submit. Where the kernel
 //! offers it (Linux `membarrier`, private expedited), the worker asks every running thread of the process for a
-//! barrier instead, and the producer pays nothing. Elsewhere both sides pay a fence. Under loom both sides fence.
+//! barrier instead, and the producer pays nothing. Elsewhere both sides pay a fence. Under loom both sides fence, or,
+//! where a model is about what holds without the barrier, neither does (`Absent`).
 //!
 //! The idea and its name are those of Linux's `membarrier(2)` and of "asymmetric fences" (C++ P1202).
 
@@ -16,6 +17,9 @@ pub(crate) enum Barrier {
     Asymmetric,
     /// Both are a SeqCst fence.
     Symmetric,
+    /// Models only: `light` is nothing and `heavy` must not be reached.
+    #[cfg(loom)]
+    Absent,
 }
 
 impl Barrier {
@@ -28,6 +32,10 @@ impl Barrier {
     #[inline(always)]
     pub(crate) fn light(self) {
         if mutant("barrier-light-missing") {
+            return;
+        }
+        #[cfg(loom)]
+        if self == Self::Absent {
             return;
         }
         if self == Self::Asymmetric && !cfg!(loom) {
@@ -44,6 +52,8 @@ impl Barrier {
         if mutant("barrier-heavy-missing") {
             return;
         }
+        #[cfg(loom)]
+        assert!(self != Self::Absent, "this model has no heavy barrier");
         // ORDERING: SeqCst fence, pairs with `light`; the system call adds one on every other running thread.
         fence(Ordering::SeqCst);
         if self == Self::Asymmetric {

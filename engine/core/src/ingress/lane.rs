@@ -21,7 +21,7 @@ use std::mem::MaybeUninit;
 use crossbeam_utils::CachePadded;
 
 use super::ring::Address;
-use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell};
+use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell, mutant, yield_now};
 
 #[derive(Debug)]
 struct Cell<K, T> {
@@ -87,7 +87,8 @@ impl<K, T> Lane<K, T> {
     #[inline]
     pub(crate) fn end(&self) {
         // ORDERING: Release: whoever sees the push ended (close) sees the tail that it left.
-        self.producer.pushing.store(false, Ordering::Release);
+        let order = if mutant("lane-end-relaxed") { Ordering::Relaxed } else { Ordering::Release };
+        self.producer.pushing.store(false, order);
     }
 
     /// Producer, between `begin` and `end`: one record, or back it comes. `head` is the producer's copy of the head.
@@ -96,7 +97,9 @@ impl<K, T> Lane<K, T> {
         let tail = self.producer.tail.load(Ordering::Relaxed);
         if tail - *head > self.mask {
             // ORDERING: Acquire pairs with the Release of `give_back`.
-            *head = self.head.load(Ordering::Acquire);
+            let order =
+                if mutant("lane-full-relaxed") { Ordering::Relaxed } else { Ordering::Acquire };
+            *head = self.head.load(order);
             if tail - *head > self.mask {
                 return Err((key, task));
             }
@@ -109,7 +112,9 @@ impl<K, T> Lane<K, T> {
         // SAFETY: as above.
         cell.task.with_mut(|slot| unsafe { (*slot).write(task) });
         // ORDERING: Release publishes the cell to the claim holder's Acquire load in `tail`.
-        self.producer.tail.store(tail + 1, Ordering::Release);
+        let order =
+            if mutant("lane-publish-relaxed") { Ordering::Relaxed } else { Ordering::Release };
+        self.producer.tail.store(tail + 1, order);
         Ok(())
     }
 
@@ -117,7 +122,8 @@ impl<K, T> Lane<K, T> {
     #[inline]
     pub(crate) fn tail(&self) -> u64 {
         // ORDERING: Acquire pairs with the Release of `push`.
-        self.producer.tail.load(Ordering::Acquire)
+        let order = if mutant("lane-read-relaxed") { Ordering::Relaxed } else { Ordering::Acquire };
+        self.producer.tail.load(order)
     }
 
     /// The number of records ever taken.
@@ -148,7 +154,8 @@ impl<K, T> Lane<K, T> {
     /// Claim holder: all positions below `head` are free again.
     pub(crate) fn give_back(&self, head: u64) {
         // ORDERING: Release pairs with the Acquire load of the head in `push`.
-        self.head.store(head, Ordering::Release);
+        let order = if mutant("lane-head-relaxed") { Ordering::Relaxed } else { Ordering::Release };
+        self.head.store(head, order);
     }
 
     /// The producer is gone: the lane may be removed once it is empty.
@@ -167,7 +174,7 @@ impl<K, T> Lane<K, T> {
     pub(crate) fn settle(&self) {
         // ORDERING: Acquire pairs with the Release of `end`.
         while self.producer.pushing.load(Ordering::Acquire) {
-            std::thread::yield_now();
+            yield_now();
         }
     }
 }

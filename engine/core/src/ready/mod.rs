@@ -22,7 +22,7 @@ use self::{
 };
 use crate::{
     sync::{AtomicU32, Ordering},
-    time::clock::Clock,
+    time::{clock::Clock, timers::KeeperCall},
     watch::stats::Counters,
     worker::idle::Idle,
 };
@@ -89,10 +89,16 @@ impl Ready {
         self.idle.wake(|| self.clock.now());
     }
 
-    /// Nobody keeps the time: a sleeper, if there is one, shall.
-    pub(crate) fn wake_keeper(&self) {
-        if self.idle.sleepers() > 0 {
-            self.idle.wake_one(self.clock.now());
+    /// Sees to it that somebody keeps the time.
+    pub(crate) fn call_keeper(&self, call: KeeperCall) {
+        match call {
+            KeeperCall::None => {}
+            KeeperCall::Nudge(keeper) => self.idle.nudge(keeper),
+            KeeperCall::Appoint => {
+                if self.idle.sleepers() > 0 {
+                    self.idle.wake_one(self.clock.now());
+                }
+            }
         }
     }
 

@@ -17,11 +17,8 @@ use std::{ptr::NonNull, time::Duration};
 use super::wheel::Wheel;
 use crate::{
     group::block::Group,
-    ready::{
-        Ready,
-        link::{Chain, Unit},
-    },
-    sync::{AtomicU64, AtomicUsize, Mutex, Ordering, fence},
+    ready::link::{Chain, Unit},
+    sync::{AtomicU64, AtomicUsize, Mutex, Ordering, fence, mutant},
 };
 
 /// Nanoseconds of a tick.
@@ -42,6 +39,18 @@ unsafe impl<K: Send, T: Send> Send for Entry<K, T> {}
 
 /// The wheel, and a buffer for what it fires.
 type WheelAndDue<K, T> = (Wheel<Entry<K, T>>, Vec<Entry<K, T>>);
+
+/// What follows from a new entry for the keeper of the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum KeeperCall {
+    /// Nothing: it wakes early enough.
+    None,
+    /// It sleeps too long: unpark it.
+    Nudge(usize),
+    /// There is none: a sleeper, if any, must become it.
+    Appoint,
+}
 
 /// See the module text.
 pub(crate) struct Timers<K, T> {
@@ -70,14 +79,13 @@ impl<K, T> Timers<K, T> {
         }
     }
 
-    /// Adds entries with their deadlines in ns, and sees to it that somebody keeps the time. `hurry` is asked under
-    /// the lock: linger entries then fire at once.
+    /// Adds entries with their deadlines in ns, and says what the keeper must be told. `hurry` is asked under the
+    /// lock: linger entries then fire at once.
     pub(crate) fn add(
         &self,
         entries: impl IntoIterator<Item = (u64, Entry<K, T>)>,
         hurry: impl FnOnce() -> bool,
-        ready: &Ready,
-    ) {
+    ) -> KeeperCall {
         let mut wheel = self.wheel.lock();
         let hurry = hurry();
         for (deadline, entry) in entries {
@@ -88,12 +96,14 @@ impl<K, T> Timers<K, T> {
         let next = wheel.0.next_deadline().unwrap_or(NEVER);
         self.next.store(next, Ordering::Relaxed);
         drop(wheel);
-        // ORDERING: SeqCst fence between the store of `next` and the look for a keeper; pairs with `keep`.
-        fence(Ordering::SeqCst);
+        if !mutant("timer-no-fence-add") {
+            // ORDERING: SeqCst fence between the store of `next` and the look for a keeper; pairs with `keep`.
+            fence(Ordering::SeqCst);
+        }
         match self.keeper.load(Ordering::Relaxed) {
-            NOBODY => ready.wake_keeper(),
-            keeper if next < before => ready.idle.nudge(keeper),
-            _ => {}
+            NOBODY => KeeperCall::Appoint,
+            keeper if next < before => KeeperCall::Nudge(keeper),
+            _ => KeeperCall::None,
         }
     }
 
@@ -138,8 +148,10 @@ impl<K, T> Timers<K, T> {
         if keeper.is_err() {
             return None;
         }
-        // ORDERING: SeqCst fence between the announcement and the look at `next`; pairs with `add`.
-        fence(Ordering::SeqCst);
+        if !mutant("timer-no-fence-keep") {
+            // ORDERING: SeqCst fence between the announcement and the look at `next`; pairs with `add`.
+            fence(Ordering::SeqCst);
+        }
         let next = self.next.load(Ordering::Relaxed);
         (next != NEVER).then(|| Duration::from_nanos((next * TICK).saturating_sub(now)))
     }

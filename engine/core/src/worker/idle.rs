@@ -183,20 +183,17 @@ impl Idle {
 }
 
 /// One worker's place to sleep, over the thread's own park token.
-#[derive(Debug)]
-struct Parker(std::sync::OnceLock<thread::Thread>);
-
-#[cfg(loom)]
-use loom::thread;
 #[cfg(not(loom))]
-use std::thread;
+#[derive(Debug)]
+struct Parker(std::sync::OnceLock<std::thread::Thread>);
 
+#[cfg(not(loom))]
 impl Parker {
     fn new() -> Self {
         Self(std::sync::OnceLock::new())
     }
     fn enlist(&self) {
-        let _ = self.0.set(thread::current());
+        let _ = self.0.set(std::thread::current());
     }
     fn unpark(&self) {
         // A worker that is not enlisted has not looked at its sources yet; it will.
@@ -205,11 +202,37 @@ impl Parker {
         }
     }
     fn park(&self, timeout: Option<Duration>) {
-        #[cfg(not(loom))]
-        if let Some(timeout) = timeout {
-            return thread::park_timeout(timeout);
+        match timeout {
+            Some(timeout) => std::thread::park_timeout(timeout),
+            None => std::thread::park(),
         }
-        let _ = timeout;
-        thread::park();
+    }
+}
+
+/// The same under loom, whose `unpark` also releases a thread that waits for a lock: a park token by the book.
+#[cfg(loom)]
+#[derive(Debug)]
+struct Parker {
+    token: Mutex<bool>,
+    changed: crate::sync::Condvar,
+}
+
+#[cfg(loom)]
+impl Parker {
+    fn new() -> Self {
+        Self { token: Mutex::new(false), changed: crate::sync::Condvar::new() }
+    }
+    fn enlist(&self) {}
+    fn unpark(&self) {
+        *self.token.lock() = true;
+        self.changed.notify_one();
+    }
+    fn park(&self, timeout: Option<Duration>) {
+        // Loom knows no time: who parks with a timeout comes back at once, as if it had passed.
+        let mut token = self.token.lock();
+        while !*token && timeout.is_none() {
+            token = crate::sync::wait(&self.changed, token, None);
+        }
+        *token = false;
     }
 }

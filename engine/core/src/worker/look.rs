@@ -189,7 +189,8 @@ where
             return;
         }
         let core = self.core();
-        core.timers.add(self.lingers.drain(..), || core.front.status.refuses(), &core.front.ready);
+        let call = core.timers.add(self.lingers.drain(..), || core.front.status.refuses());
+        core.front.ready.call_keeper(call);
     }
 
     /// Adds up the backlog. `false`: the engine holds all the tasks it may.

@@ -111,7 +111,8 @@ where
         let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX / 2);
         let deadline = core.front.ready.clock.now().saturating_add(nanos);
         let entry = Entry::BackOff(token.rest(), deadline);
-        core.timers.add([(deadline, entry)], || false, &core.front.ready);
+        let call = core.timers.add([(deadline, entry)], || false);
+        core.front.ready.call_keeper(call);
     }
 
     /// Calls the handler for up to `most` tasks. Also returns how many it was offered.

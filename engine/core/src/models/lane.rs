@@ -1,0 +1,126 @@
+//! A lane (ingress/lane.rs): one producer, one claim holder, close, and the shard's flag.
+
+use std::sync::Arc;
+
+use loom::thread;
+
+use super::{check, check_plain};
+use crate::{
+    ingress::{barrier::Barrier, lane::Lane, ring::Ring},
+    lifecycle::status::Status,
+    shard::flag::Flag,
+    sync::{AtomicU32, Ordering, yield_now},
+};
+
+type Records = Lane<(), u32>;
+
+/// Claim holder: takes what is there.
+fn drain(lane: &Records, seen: &mut Vec<u32>) {
+    let (head, tail) = (lane.head(), lane.tail());
+    for position in head..tail {
+        // SAFETY: between head and tail, once: the head passes it below.
+        seen.push(unsafe { lane.take(position) }.1);
+    }
+    if tail > head {
+        lane.give_back(tail);
+    }
+}
+
+/// Three records through two cells.
+#[test]
+fn order() {
+    check(3, || {
+        let lane = Arc::new(Records::new(2));
+        let theirs = lane.clone();
+        let producer = thread::spawn(move || {
+            let mut head = 0;
+            for task in 1..=3 {
+                while theirs.push(&mut head, 0, (), task).is_err() {
+                    yield_now();
+                }
+            }
+            theirs.retire();
+        });
+        let mut seen = Vec::new();
+        while !lane.is_spent() {
+            drain(&lane, &mut seen);
+            yield_now();
+        }
+        producer.join().unwrap();
+        assert_eq!(seen, [1, 2, 3]);
+    });
+}
+
+/// Close against a producer, as `Producer::push` and `Core::refuse` do it: what close counts after the handshake is
+/// what was accepted, and it stays so.
+#[test]
+fn close() {
+    check_plain(3, || {
+        let lane = Arc::new(Records::new(2));
+        let status = Arc::new(Status::new());
+        let barrier = Barrier::Symmetric;
+        let (theirs, running) = (lane.clone(), status.clone());
+        let producer = thread::spawn(move || {
+            let (mut head, mut accepted) = (0, 0);
+            for task in 1..=2 {
+                theirs.begin();
+                barrier.light();
+                if !running.refuses() {
+                    theirs.push(&mut head, 0, (), task).expect("room");
+                    accepted += 1;
+                }
+                theirs.end();
+            }
+            accepted
+        });
+        status.drain();
+        barrier.heavy();
+        lane.settle();
+        let counted = lane.tail();
+        assert_eq!(producer.join().unwrap(), counted);
+    });
+}
+
+/// A lane and the shard's flag: no record is left in a shard that rests.
+#[test]
+fn idle() {
+    check_plain(3, || {
+        let flag = Arc::new(Flag::new());
+        assert!(flag.ring());
+        let lane = Arc::new(Records::new(2));
+        let listed = Arc::new(AtomicU32::new(0));
+        let ring = Ring::<(), u32>::new(2, 0);
+        let barrier = Barrier::Symmetric;
+        let producer = {
+            let (lane, flag, listed) = (lane.clone(), flag.clone(), listed.clone());
+            thread::spawn(move || {
+                let mut head = 0;
+                for task in 1..=2 {
+                    lane.push(&mut head, 0, (), task).expect("room");
+                    barrier.light();
+                    if flag.ring() {
+                        listed.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            })
+        };
+        let mut seen = Vec::new();
+        let mut look = || loop {
+            drain(&lane, &mut seen);
+            if flag.rest(&ring, 0, barrier, Some(&|| lane.tail() != lane.head())) {
+                return;
+            }
+        };
+        let take = || {
+            listed
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |units| units.checked_sub(1))
+                .is_ok()
+        };
+        look();
+        producer.join().unwrap();
+        while take() {
+            look();
+        }
+        assert_eq!(seen, [1, 2], "a record is left in a shard that rests");
+    });
+}

@@ -1,0 +1,109 @@
+//! Loom models of the lock-free protocols. Each drives the code of the engine itself, with tiny capacities, and each
+//! line of an ordering table has a mutant: the same code with that line weakened. A model that still passes with a
+//! mutant proves nothing about the line, so `.ci/mutants` asks for the failure of every pair below.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test --release -p bgrp-engine --lib models
+//! BGRP_MUTANT=ring-publish-relaxed ...the same...
+//! ```
+//!
+//! What loom does not do: it treats SeqCst accesses as AcqRel (see `seqcst_for_loom` in sync.rs), it knows no time,
+//! and it explores up to a number of preemptions (`LOOM_MAX_PREEMPTIONS` sets another one).
+
+mod gate;
+mod idle;
+mod inbox;
+mod lane;
+mod ring;
+mod run_flag;
+mod timers;
+
+/// Every mutant of the crate with the models that must fail with it. `.ci/mutants` reads this list.
+#[rustfmt::skip]
+const MUTANTS: &[(&str, &str)] = &[
+    ("ring-publish-relaxed", "models::ring::order"),
+    ("ring-read-relaxed", "models::ring::order"),
+    ("ring-head-relaxed", "models::ring::order"),
+    ("ring-full-relaxed", "models::ring::order"),
+    ("ring-reserve-relaxed", "models::ring::idle"),
+    ("flag-rest-relaxed", "models::ring::idle"),
+    ("flag-no-second-look", "models::ring::idle"),
+    ("flag-ring-no-cas", "models::ring::idle"),
+    ("barrier-light-missing", "models::ring::idle_gap"),
+    ("barrier-heavy-missing", "models::ring::idle_gap"),
+    ("publish-relaxed", "models::run_flag::turns"),
+    ("settle-relaxed", "models::run_flag::turns"),
+    ("load-relaxed", "models::run_flag::turns"),
+    ("activate-busy", "models::run_flag::turns"),
+    ("publish-skips-rmw", "models::run_flag::turns"),
+    ("halt-by-load", "models::run_flag::halt"),
+    ("linger-relaxed", "models::run_flag::linger"),
+    ("linger-any-sequence", "models::run_flag::linger"),
+    ("end-linger-no-cas", "models::run_flag::linger"),
+    ("inbox-push-relaxed", "models::inbox::"),
+    ("inbox-take-relaxed", "models::inbox::"),
+    ("wake-no-fence", "models::idle::one_sleeper"),
+    ("sleep-no-fence", "models::idle::one_sleeper"),
+    ("sleep-no-recheck", "models::idle::one_sleeper"),
+    ("wake-no-unpark", "models::idle::one_sleeper"),
+    ("gate-no-fence-submitter", "models::gate::room"),
+    ("gate-no-fence-claim", "models::gate::room"),
+    ("gate-no-lock", "models::gate::room"),
+    ("full-no-second-look", "models::gate::full"),
+    ("timer-no-fence-add", "models::timers::"),
+    ("timer-no-fence-keep", "models::timers::"),
+    ("lane-publish-relaxed", "models::lane::order"),
+    ("lane-read-relaxed", "models::lane::order"),
+    ("lane-head-relaxed", "models::lane::order"),
+    ("lane-full-relaxed", "models::lane::order"),
+    ("lane-end-relaxed", "models::lane::close"),
+    ("barrier-light-missing", "models::lane::close"),
+    ("barrier-heavy-missing", "models::lane::close"),
+    ("barrier-light-missing", "models::lane::idle"),
+    ("barrier-heavy-missing", "models::lane::idle"),
+];
+
+/// Explores `model` with at most `preemptions` preemptions in one run.
+fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(preemptions);
+    builder.max_branches = 10_000;
+    let runs = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let counted = runs.clone();
+    let start = std::time::Instant::now();
+    builder.check(move || {
+        counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        model();
+    });
+    let runs = runs.load(std::sync::atomic::Ordering::Relaxed);
+    println!("{runs} executions in {:.1} s", start.elapsed().as_secs_f64());
+}
+
+/// As [`check`], with SeqCst accesses that are not fences: for models of the barriers that stand beside them.
+fn check_plain(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    crate::sync::SEQCST_IS_PLAIN.set(true);
+    check(preemptions, model);
+    crate::sync::SEQCST_IS_PLAIN.set(false);
+}
+
+#[test]
+fn every_mutant_in_the_sources_is_in_the_list_and_the_other_way_round() {
+    fn collect(dir: &std::path::Path, names: &mut std::collections::BTreeSet<String>) {
+        for entry in std::fs::read_dir(dir).expect("the sources") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                collect(&path, names);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).expect("a source file");
+                // Split so that this line is not one of them.
+                for part in text.split(concat!("mutant", "(\"")).skip(1) {
+                    names.extend(part.split('"').next().map(str::to_owned));
+                }
+            }
+        }
+    }
+    let mut used = std::collections::BTreeSet::new();
+    collect(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut used);
+    let listed = MUTANTS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(used, listed);
+}
