@@ -58,11 +58,11 @@ pub fn feed(
     let mut seq = 0;
     for Input { source, rows } in inputs {
         let mut ordinal = 0;
-        let (mut rows, lens) = match rows {
+        let (rows, lens) = match rows {
             Ok((reader, lens)) => (Rows::Read(Box::new(reader)), Some(lens)),
             Err(fault) => (Rows::Fault(Some(fault)), None),
         };
-        while let Some(row) = rows.next() {
+        for row in rows {
             // A row at the moment of the stop may be cut short: it counts as not read.
             if taker.stopped() {
                 return keys;

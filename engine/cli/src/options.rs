@@ -50,7 +50,7 @@ Exit codes, the first that applies:
 
 /// `bgrp run`
 #[derive(Args, Clone, Debug)]
-#[command(after_help = PLACES)]
+#[command(override_usage = "bgrp run [OPTIONS] [--] COMMAND [ARGS]...", after_help = PLACES)]
 pub struct RunOptions {
     /// Read records from FILE; may be given several times; `-` is standard input [default: -]
     #[arg(short, long, value_name = "FILE", help_heading = "Input")]

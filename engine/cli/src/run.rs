@@ -32,7 +32,7 @@ use crate::schedule;
 use crate::work::{Policy, Work};
 
 /// Bytes of records between reading and the end of their command.
-const IN_FLIGHT: usize = 64 * 1024 * 1024;
+const IN_FLIGHT: usize = 32 * 1024 * 1024;
 
 /// Wrong use of the command line.
 pub const USAGE: u8 = 2;
@@ -254,12 +254,13 @@ fn bind(
 /// Hands records to the engine.
 struct Submitting<'a> {
     work: &'a Work,
-    submit: &'a dyn Fn(Key, Record) -> Result<(), (Key, Record)>,
+    submit: &'a schedule::Submit<'a>,
 }
 
 impl Taker for Submitting<'_> {
     fn take(&mut self, key: Key, record: Record) -> Result<(), Stopped> {
-        (self.submit)(key, record).map_err(|(key, record)| {
+        (self.submit)(key, record).map_err(|refused| {
+            let (key, record) = *refused;
             let why = self.work.control.reason().map_or("not run", |reason| reason.not_run());
             self.work.leave(&key, &record, why);
             Stopped

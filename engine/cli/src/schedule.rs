@@ -35,9 +35,10 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Records between reading and the end of their command.
+    /// Records between reading and the end of their command. The more, the more groups run at once where
+    /// the input is sorted by key; their bytes are bounded elsewhere (budget.rs).
     fn capacity(&self) -> usize {
-        (64 * self.jobs).max(1000).max(4 * self.batch)
+        (64 * self.jobs).max(16 * 1024).max(4 * self.batch)
     }
 
     fn retry(&self) -> Retry {
@@ -62,6 +63,9 @@ impl Members for Batch<'_, Key, Record> {
     }
 }
 
+/// Submits a record, or gives it back once the run stops.
+pub type Submit<'a> = dyn Fn(Key, Record) -> Result<(), Box<(Key, Record)>> + 'a;
+
 /// Runs everything that `feed` submits, and waits for its end. `feed` gets a function that submits and
 /// gives a record back once the run stops.
 ///
@@ -73,7 +77,7 @@ pub fn run<R>(
     settings: Settings,
     work: &Arc<Work>,
     control: &Control,
-    feed: impl FnOnce(&dyn Fn(Key, Record) -> Result<(), (Key, Record)>) -> R,
+    feed: impl FnOnce(&Submit<'_>) -> R,
 ) -> Result<(R, Vec<(Key, Record)>), UsageError> {
     let (judge, worker) = (Arc::clone(work), Arc::clone(work));
     let engine = Engine::<Key, Record>::builder()
@@ -101,7 +105,7 @@ pub fn run<R>(
             }
         });
         let fed = feed(&|key, record| {
-            engine.submit(key, record).map_err(|refused| (refused.key, refused.task))
+            engine.submit(key, record).map_err(|refused| Box::new((refused.key, refused.task)))
         });
         let left = engine.close(NO_LIMIT).left;
         control.finish();

@@ -15,9 +15,7 @@
 //! I1: no command of a group starts after one before it failed and is to be tried again.
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,6 +28,7 @@ use rustix::io::Errno;
 use crate::command::child::{self, Deadline, Ended, Job, RunError};
 use crate::command::limits::cost;
 use crate::command::running::Running;
+use crate::command::supply;
 use crate::control::{Control, StopReason};
 use crate::key::Key;
 use crate::options::OnFailure;
@@ -191,18 +190,17 @@ impl Work {
             return (1, Err(unrun("the last attempt broke off inside bgrp".into())));
         }
         let key = members.key().clone();
-        let mut env = self.environment(&key, members.records().skip(from));
+        let mut env = supply::environment(&key, members.records().skip(from));
         let spent = env.iter().map(|(name, value)| cost(name.len() + 1 + value.len())).sum();
         let argv = match self.plan.assembly.argv(key.bytes(), members.records().skip(from), spent) {
             Ok(argv) => argv,
             Err(error) => return (1, Err(unrun(error.to_string()))),
         };
-        let identity = self.identity(&key, members.records().skip(from).take(argv.records));
-        env.push(("BGRP_IDEMPOTENCY_KEY", identity.into()));
-        let stdin = self
-            .policy
-            .stdin
-            .then(|| self.standard_input(members.records().skip(from).take(argv.records)));
+        let chosen = || members.records().skip(from).take(argv.records);
+        let command = self.plan.assembly.signature();
+        env.push(("BGRP_IDEMPOTENCY_KEY", supply::identity(command, &key, chosen()).into()));
+        let batched = self.policy.batched;
+        let stdin = self.policy.stdin.then(|| supply::standard_input(batched, chosen()));
         for record in members.records_mut().skip(from).take(argv.records) {
             record.attempts += 1;
         }
@@ -290,52 +288,6 @@ impl Work {
             self.console.say(format_args!("{text}"));
         }
         text
-    }
-
-    /// What each command gets in its environment, but for the identity.
-    fn environment<'a>(
-        &self,
-        key: &Key,
-        mut records: impl Iterator<Item = &'a Record>,
-    ) -> Vec<(&'static str, std::ffi::OsString)> {
-        let mut env = Vec::with_capacity(4);
-        if !key.bytes().contains(&0) {
-            env.push(("BGRP_KEY", OsStr::from_bytes(key.bytes()).to_owned()));
-        }
-        if let Some(record) = records.next() {
-            env.push(("BGRP_SEQ", record.seq.to_string().into()));
-            env.push(("BGRP_ATTEMPT", (record.attempts + 1).to_string().into()));
-        }
-        env
-    }
-
-    /// A name for this piece of work that is the same in every attempt and in every run over the same
-    /// input, and that no other piece of work has.
-    fn identity<'a>(&self, key: &Key, records: impl Iterator<Item = &'a Record>) -> String {
-        let mut hasher = blake3::Hasher::new();
-        let mut part = |bytes: &[u8]| {
-            hasher.update(&(bytes.len() as u64).to_le_bytes()).update(bytes);
-        };
-        part(self.plan.assembly.signature());
-        for record in records {
-            part(record.source.name.as_bytes());
-            part(&record.ordinal.to_le_bytes());
-            part(key.bytes());
-            part(&record.raw);
-        }
-        hasher.finalize().to_hex().as_str()[..32].to_owned()
-    }
-
-    /// One record as it is; several with the terminator of their input behind each.
-    fn standard_input<'a>(&self, records: impl Iterator<Item = &'a Record>) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for record in records {
-            bytes.extend_from_slice(&record.raw);
-            if self.policy.batched {
-                bytes.push(record.source.format.terminator());
-            }
-        }
-        bytes
     }
 
     /// A record has failed for good: tells it, and says what follows.

@@ -175,3 +175,29 @@ fn a_retry_that_waits_is_not_waited_for() {
     let reason = place.letters("dead.jsonl")[0]["reason"].as_str().unwrap().to_owned();
     assert_eq!(reason, "not run: interrupted; its last attempt: exit status 1");
 }
+
+/// A record is not given up because its dead letter cannot be written; only the user can decide that.
+#[test]
+fn a_dead_letter_that_cannot_be_written_holds_its_group() {
+    let place = Place::new();
+    place.write("in", "1\n");
+    let mut command = place.command(&[
+        "-i",
+        "in",
+        "--summary",
+        "summary.json",
+        "--dead-letter",
+        "/dev/full",
+        "--",
+        "false",
+    ]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut run = Running { child, stderr };
+    run.hear("the dead letter cannot be written");
+    run.signal(Signal::INT);
+    run.hear("record 1 is missing in the dead letter");
+    assert_eq!(run.end(), 130);
+    assert_sums_up(&place.summary());
+    assert_eq!(place.summary()["total"], 1);
+}

@@ -11,3 +11,4 @@ pub mod capture;
 pub mod child;
 pub mod limits;
 pub mod running;
+pub mod supply;

@@ -10,8 +10,10 @@ fn open(text: &[u8], settings: Settings) -> Reader {
     Reader::open(Box::new(std::io::Cursor::new(text.to_vec())), settings).unwrap()
 }
 
-/// Line and cells, or line and kind of each item.
-fn rows(reader: Reader) -> Vec<Result<(u64, Vec<Vec<u8>>), (u64, FaultKind)>> {
+/// Line and cells, or line and kind.
+type Item = Result<(u64, Vec<Vec<u8>>), (u64, FaultKind)>;
+
+fn rows(reader: Reader) -> Vec<Item> {
     reader
         .map(|item| match item {
             Ok(Row { line, body: Body::Cells(cells), .. }) => {
@@ -23,7 +25,7 @@ fn rows(reader: Reader) -> Vec<Result<(u64, Vec<Vec<u8>>), (u64, FaultKind)>> {
         .collect()
 }
 
-fn ok(line: u64, cells: &[&str]) -> Result<(u64, Vec<Vec<u8>>), (u64, FaultKind)> {
+fn ok(line: u64, cells: &[&str]) -> Item {
     Ok((line, cells.iter().map(|cell| cell.as_bytes().to_vec()).collect()))
 }
 
