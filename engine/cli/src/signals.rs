@@ -1,7 +1,8 @@
-//! Ctrl-C and TERM in three stages: no new command, ask the running ones, kill them.
+//! Ctrl-C and TERM in three stages: no new command, ask the running ones, kill them and go.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -9,6 +10,9 @@ use signal_hook::iterator::Signals;
 use crate::command::running::{Running, Stage};
 use crate::control::{Control, StopReason};
 use crate::report::console::Console;
+
+/// From the third signal to the end of the process, whatever is in the way.
+const GIVE_UP: Duration = Duration::from_secs(5);
 
 /// Listens from now on, on a thread of its own that lasts as long as the process.
 ///
@@ -41,12 +45,26 @@ pub fn listen(
                     let asked = running.raise(Stage::Asked);
                     console.say(format_args!("interrupted again: TERM to {asked} commands"));
                 }
-                _ => {
+                more => {
                     let killed = running.raise(Stage::Killed);
+                    if more == 2 {
+                        give_up_later();
+                    }
                     console.say(format_args!("interrupted again: KILL to {killed} commands"));
                 }
             }
         }
     })?;
     Ok(speaking)
+}
+
+/// After KILL nothing of ours runs any more. What may still be in the way is a reader of our output that
+/// lets us wait, or a dead letter on a file system that hangs: they get a little time.
+fn give_up_later() {
+    let wait = || {
+        std::thread::sleep(GIVE_UP);
+        std::process::exit(130);
+    };
+    // Without a thread left the run ends when the reader lets it.
+    let _ = std::thread::Builder::new().name("give-up".into()).spawn(wait);
 }

@@ -201,3 +201,24 @@ fn a_dead_letter_that_cannot_be_written_holds_its_group() {
     assert_sums_up(&place.summary());
     assert_eq!(place.summary()["total"], 1);
 }
+
+/// Whoever reads the output may stand still: the third signal ends the run all the same.
+#[test]
+fn a_blocked_output_does_not_outlast_the_third_signal() {
+    let place = Place::new();
+    fifo(&place, "up");
+    place.write("in", "1\n");
+    let script = "head -c 3000000 /dev/zero; echo up >up";
+    let mut command = place.command(&["-i", "in", "-j1", "--", "sh", "-c", script, "x", "{seq}"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let unread = child.stdout.take().unwrap();
+    let stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut run = Running { child, stderr };
+    place.text("up");
+    for said in ["interrupted: ", "TERM to ", "KILL to "] {
+        run.signal(Signal::INT);
+        run.hear(said);
+    }
+    assert_eq!(run.end(), 130);
+    drop(unread);
+}

@@ -1,6 +1,6 @@
 //! The output of commands: each command's in one piece, byte for byte.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,9 +29,11 @@ impl Output {
             return;
         }
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = self.console.aside(|| {
-            stdout.write_to(io::stdout().as_fd())?;
-            stderr.write_to(io::stderr().as_fd())
+        let result = self.write_stdout(&mut stdout).and_then(|()| {
+            if stderr.is_empty() {
+                return Ok(());
+            }
+            self.console.aside(|| stderr.write_to(io::stderr().as_fd()))
         });
         match result {
             Ok(()) => {}
@@ -40,6 +42,15 @@ impl Output {
             }
             Err(error) => self.lost(&error),
         }
+    }
+
+    fn write_stdout(&self, stdout: &mut Capture) -> io::Result<()> {
+        let out = io::stdout();
+        if out.is_terminal() {
+            return self.console.aside(|| stdout.write_to(out.as_fd()));
+        }
+        // The bar is not in the way, and must not be held by a reader that lets us wait.
+        stdout.write_to(out.as_fd())
     }
 
     /// Output of a command is lost: the run stops, since it cannot keep its promise.
