@@ -2,7 +2,7 @@
 //!
 //! | here | engine |
 //! |---|---|
-//! | `--jobs` | workers that may block |
+//! | `--jobs` | workers that may block, not pinned |
 //! | `--batch` | batch size of a dispatch |
 //! | `--backoff` | retry policy without a limit of attempts: [`Work`] counts them |
 //! | halted group | not the engine's: [`Work`] lets its records pass unrun, so that a halted group can neither fill the engine nor be forgotten |
@@ -11,6 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bgrp::topology::Snapshot;
 use bgrp::{Batch, Engine, Exhausted, Failure, OnExhausted, Outcome, Retry, Verdict, Workers};
 
 use crate::control::Control;
@@ -82,6 +83,7 @@ pub fn run<R>(
     let (judge, worker) = (Arc::clone(work), Arc::clone(work));
     let engine = Engine::<Key, Record>::builder()
         .workers(Workers::fixed(settings.jobs))
+        .machine(machine())
         .batch_size(settings.batch)
         .capacity(settings.capacity())
         .group_capacity(settings.capacity())
@@ -117,6 +119,14 @@ pub fn run<R>(
         .collect();
     left.sort_by_key(|(_, record)| record.seq);
     Ok((fed, left))
+}
+
+/// This machine, told so that workers are not pinned: a command inherits the affinity of the thread that
+/// starts it, and would have one CPU to itself and no other.
+fn machine() -> Snapshot {
+    let mut machine = Snapshot::read();
+    machine.known = false;
+    machine
 }
 
 fn outcome(answer: Answer) -> Outcome {

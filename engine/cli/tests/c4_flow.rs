@@ -358,3 +358,15 @@ fn commands_know_their_record() {
     let second = ids[1].remove(0);
     assert_ne!(ids[0][0], second);
 }
+
+/// Workers that are pinned would hand their one CPU down.
+#[test]
+fn commands_may_use_every_cpu_that_we_may_use() {
+    let ours = std::fs::read_to_string("/proc/self/status").unwrap();
+    let ours = ours.lines().find(|line| line.starts_with("Cpus_allowed_list:")).unwrap();
+    for jobs in ["-j1", "-j2", "-j3"] {
+        let args = [jobs, "--", "sh", "-c", "grep Cpus_allowed_list: /proc/self/status", "x", "{}"];
+        let ran = Place::new().run_with(&args, b"1\n2\n3\n4\n");
+        assert_eq!(ran.sorted(), [ours; 4], "{jobs}");
+    }
+}
