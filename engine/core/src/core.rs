@@ -11,7 +11,7 @@ use crate::{
     handler::Work,
     ready::link::{Chain, Unit},
     shard::back::Back,
-    sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence},
+    sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence, mutant},
     time::timers::Timers,
     topology::Plan,
 };
@@ -81,7 +81,7 @@ pub(crate) struct Starved {
 }
 
 impl Starved {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { units: Mutex::new(Chain::default()), any: AtomicBool::new(false) }
     }
 
@@ -91,9 +91,11 @@ impl Starved {
         units.push(unit);
         self.any.store(true, Ordering::Relaxed);
         drop(units);
-        // ORDERING: SeqCst fence between the announcement and the caller's second look at the backlog; pairs with
-        // the fence of a worker that settled tasks and then looks for starved shards before it parks.
-        fence(Ordering::SeqCst);
+        if !mutant("starve-no-fence") {
+            // ORDERING: SeqCst fence between the announcement and the caller's second look at the backlog; pairs with
+            // the fence of a worker that settled tasks and then looks for starved shards before it parks.
+            fence(Ordering::SeqCst);
+        }
     }
 
     #[inline]
@@ -125,7 +127,7 @@ pub(crate) struct DrainWatch {
 }
 
 impl DrainWatch {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             waiting: AtomicU64::new(0),
             lock: Mutex::new(()),
@@ -135,10 +137,14 @@ impl DrainWatch {
 
     /// A worker found nothing to do, halted a group, or is gone.
     pub(crate) fn notify(&self) {
-        // ORDERING: SeqCst fence between what was settled and the look for waiters; pairs with `wait_until`.
-        fence(Ordering::SeqCst);
+        if !mutant("drain-no-fence-notify") {
+            // ORDERING: SeqCst fence between what was settled and the look for waiters; pairs with `wait_until`.
+            fence(Ordering::SeqCst);
+        }
         if self.waiting.load(Ordering::Relaxed) > 0 {
-            drop(self.lock.lock());
+            if !mutant("drain-no-lock") {
+                drop(self.lock.lock());
+            }
             self.changed.notify_all();
         }
     }
@@ -150,8 +156,10 @@ impl DrainWatch {
         mut done: impl FnMut() -> bool,
     ) -> bool {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        // ORDERING: SeqCst fence between the announcement and the first question; pairs with `notify`.
-        fence(Ordering::SeqCst);
+        if !mutant("drain-no-fence-wait") {
+            // ORDERING: SeqCst fence between the announcement and the first question; pairs with `notify`.
+            fence(Ordering::SeqCst);
+        }
         let mut guard = self.lock.lock();
         let ended = loop {
             if done() {

@@ -251,13 +251,12 @@ impl<K, T> Ring<K, T> {
         self.cell(position).task.with(|task| unsafe { (*task).assume_init_read() })
     }
 
-    /// Claim holder: all positions below `head` are free again. SeqCst, because blocked submitters are looked for
-    /// next (flow/gate.rs).
+    /// Claim holder: all positions below `head` are free again. Blocked submitters are looked for next, behind a
+    /// fence (`Gate::notify`).
     #[inline]
     pub(crate) fn give_back(&self, head: u64) {
-        // ORDERING: its Release pairs with the Acquire load of the head in `reserve`; SeqCst orders it before the
-        // claim holder's load of the number of waiters (a submitter announces itself, then tries again).
-        let order = if mutant("ring-head-relaxed") { Ordering::Relaxed } else { Ordering::SeqCst };
+        // ORDERING: Release pairs with the Acquire load of the head in `reserve`.
+        let order = if mutant("ring-head-relaxed") { Ordering::Relaxed } else { Ordering::Release };
         self.head.store(head, order);
     }
 

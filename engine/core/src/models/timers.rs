@@ -4,7 +4,7 @@ use std::{ptr::NonNull, sync::Arc, time::Duration};
 
 use loom::thread;
 
-use super::check;
+use super::{ALL, check};
 use crate::{
     sync::{Condvar, Mutex, wait},
     time::timers::{Entry, Timers},
@@ -19,7 +19,7 @@ struct Parker {
 }
 
 fn nudged(before: Option<u64>) {
-    check(3, move || {
+    check(ALL, move || {
         let timers = Arc::new(Timers::<u32, u32>::new(0));
         // The group behind an entry is never looked at here: nothing fires.
         let entry = || Entry::Linger(NonNull::dangling(), 0);
