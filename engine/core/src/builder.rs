@@ -146,7 +146,7 @@ impl<K, T, S> Builder<K, T, S> {
 
 impl<K, T, S> Builder<K, T, S>
 where
-    K: Hash + Eq + Send + 'static,
+    K: Hash + Eq + Send + Sync + 'static,
     T: Send + 'static,
     S: Send + 'static,
 {
@@ -180,7 +180,7 @@ pub struct Configured<K, T> {
 
 impl<K, T> Configured<K, T>
 where
-    K: Hash + Eq + Send + 'static,
+    K: Hash + Eq + Send + Sync + 'static,
     T: Send + 'static,
 {
     fn new(draft: Draft<K, T>, work: impl Work<K, T>) -> Self {
@@ -223,7 +223,7 @@ struct Kit<W>(W);
 
 impl<K, T, W> Assemble<K, T> for Kit<W>
 where
-    K: Hash + Eq + Send + 'static,
+    K: Hash + Eq + Send + Sync + 'static,
     T: Send + 'static,
     W: Work<K, T>,
 {
@@ -296,7 +296,7 @@ impl<K, T> Draft<K, T> {
 
     fn assemble<W>(self, work: W, clock: Arc<dyn Clock>, seed: u64) -> Assembled<K, T, W>
     where
-        K: Hash + Eq + Send + 'static,
+        K: Hash + Eq + Send + Sync + 'static,
         T: Send + 'static,
         W: Work<K, T>,
     {

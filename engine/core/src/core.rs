@@ -40,10 +40,13 @@ impl<K, T> Settings<K, T> {
     }
 }
 
+/// The back of a shard behind its lock: the claim.
+type Claim<K, T, S> = CachePadded<Mutex<Back<K, T, S>>>;
+
 /// See the module text.
 pub(crate) struct Core<K, T, W: Work<K, T>> {
     pub(crate) front: Arc<Front<K, T>>,
-    pub(crate) backs: Box<[CachePadded<Mutex<Back<K, T, W::State>>>]>,
+    pub(crate) backs: Box<[Claim<K, T, W::State>]>,
     pub(crate) work: W,
     pub(crate) settings: Settings<K, T>,
     pub(crate) plan: Plan,
@@ -244,7 +247,8 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         ended == self.accepted()
     }
 
-    /// Tasks that are in groups now, about.
+    /// Tasks that are in groups which run, about. Those of halted groups do not count: they may not hold up others,
+    /// and each halted group is bounded by its own capacity.
     pub(crate) fn in_groups(&self) -> u64 {
         let settled = self.settled();
         let taken: u64 = self
@@ -254,13 +258,14 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             .iter()
             .map(|post| post.counters.taken.load(Ordering::Relaxed))
             .sum();
-        taken.saturating_sub(settled)
+        taken.saturating_sub(settled + self.held.tasks.load(Ordering::Relaxed))
     }
 
     /// Shards starve and there is room for them.
     pub(crate) fn can_feed(&self) -> bool {
         let limit = self.settings.room;
-        self.starved.any() && self.in_groups() <= limit - limit / 8
+        // Once submits are refused, what was accepted is bounded already, and all of it must come through.
+        self.starved.any() && (self.front.status.refuses() || self.in_groups() <= limit - limit / 8)
     }
 
     /// Shards that starved are looked at again, if there is room.
@@ -283,7 +288,8 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
     }
 }
 
-// SAFETY: blocks are touched under the claim or by the token holder; everything else is atomic or locked.
-unsafe impl<K: Send, T: Send, W: Work<K, T>> Sync for Core<K, T, W> {}
+// SAFETY: blocks are touched under the claim or by the token holder; everything else is atomic or locked. Keys are read
+// by both at the same time, hence `K: Sync`.
+unsafe impl<K: Send + Sync, T: Send, W: Work<K, T>> Sync for Core<K, T, W> {}
 // SAFETY: as above.
-unsafe impl<K: Send, T: Send, W: Work<K, T>> Send for Core<K, T, W> {}
+unsafe impl<K: Send + Sync, T: Send, W: Work<K, T>> Send for Core<K, T, W> {}

@@ -76,7 +76,7 @@ pub(crate) trait Control<K, T>: Send + Sync {
 
 impl<K, T, W> Control<K, T> for Core<K, T, W>
 where
-    K: Hash + Eq + Send + 'static,
+    K: Hash + Eq + Send + Sync + 'static,
     T: Send + 'static,
     W: Work<K, T>,
 {

@@ -34,9 +34,9 @@ pub struct GroupHandle<K, T> {
 }
 
 // SAFETY: the handle is an index; the block is only compared, never read, through it.
-unsafe impl<K: Send, T: Send> Send for GroupHandle<K, T> {}
+unsafe impl<K: Send + Sync, T: Send> Send for GroupHandle<K, T> {}
 // SAFETY: as above.
-unsafe impl<K: Send, T: Send> Sync for GroupHandle<K, T> {}
+unsafe impl<K: Send + Sync, T: Send> Sync for GroupHandle<K, T> {}
 
 impl<K, T> GroupHandle<K, T> {
     pub(crate) fn new(

@@ -6,7 +6,7 @@ use crate::{
     batch::{Batch, Slots},
     group::ring::{End, Pool},
     lifecycle::status::Status,
-    outcome::{IntoOutcomes, Outcome, Trouble},
+    outcome::{IntoOutcomes, Outcome, Trouble, wrong_count},
     task::Task,
     time::clock::Clock,
 };
@@ -82,18 +82,21 @@ impl Budget<'_> {
     }
 }
 
+/// The types that a handler is about, without owning any.
+type Types<K, T, X> = PhantomData<fn(&K, &mut T) -> X>;
+
 /// A handler that is called for one task at a time.
 pub(crate) struct EachTask<K, T, S, O, F> {
     open: O,
     handler: F,
-    types: PhantomData<fn(&K, &mut T) -> S>,
+    types: Types<K, T, S>,
 }
 
 /// A handler that is called for a whole batch.
 pub(crate) struct EachBatch<K, T, S, O, F, R> {
     open: O,
     handler: F,
-    types: PhantomData<fn(&K, &mut T) -> (S, R)>,
+    types: Types<K, T, (S, R)>,
 }
 
 impl<K, T, S, O, F> EachTask<K, T, S, O, F> {
@@ -178,7 +181,14 @@ where
         // SAFETY: `planned` tasks are counted behind the head, and this token holder owns them during the call.
         let mut batch = unsafe { Batch::new(turn.key, *turn.head, turn.planned, turn.trouble) };
         let answer = (self.handler)(state, &mut batch);
-        answer.write(turn.planned as usize, turn.outcomes);
+        let n = turn.planned as usize;
+        answer.write(n, turn.outcomes);
+        // The answer may be of the user's own making, and slots are passed by what it says.
+        if !turn.outcomes.is_empty() && turn.outcomes.len() != n {
+            let failure = wrong_count(turn.outcomes.len(), n);
+            turn.outcomes.clear();
+            turn.outcomes.resize(n, Outcome::Fail(failure));
+        }
         turn.phase = Phase::Between;
         turn.batched = true;
     }

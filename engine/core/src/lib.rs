@@ -5,6 +5,15 @@
 
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 
+/// The examples of README and guide are compiled and run with the tests.
+#[cfg(doctest)]
+mod book {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/guide/library.md")]
+    struct Guide;
+}
+
 mod batch;
 mod builder;
 mod closures;

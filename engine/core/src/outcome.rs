@@ -122,7 +122,8 @@ impl<E: fmt::Display> From<Result<(), E>> for Outcome {
 
 /// What a batch handler may return: see the implementations.
 pub trait IntoOutcomes {
-    /// Writes one outcome per task of a batch of `n` into `out`, or leaves `out` empty when all are done.
+    /// Writes one outcome per task of a batch of `n` into `out`, or leaves `out` empty when all are done. Any other
+    /// number of outcomes fails the whole batch.
     fn write(self, n: usize, out: &mut Vec<Outcome>);
 }
 
@@ -154,14 +155,17 @@ impl IntoOutcomes for Vec<Outcome> {
         if self.len() == n {
             *out = self;
         } else {
-            let reason = format!(
-                "the handler answered with {} outcomes for a batch of {n} tasks; answer one for each",
-                self.len()
-            );
-            let failure = Failure::with_kind(reason, FailureKind::WrongCount);
-            out.resize(n, Outcome::Fail(failure));
+            out.resize(n, Outcome::Fail(wrong_count(self.len(), n)));
         }
     }
+}
+
+/// A batch of `n` tasks was answered with `given` outcomes.
+pub(crate) fn wrong_count(given: usize, n: usize) -> Failure {
+    let reason = format!(
+        "the handler answered with {given} outcomes for a batch of {n} tasks; answer one for each"
+    );
+    Failure::with_kind(reason, FailureKind::WrongCount)
 }
 
 /// What the engine remembers of one task at the head of a group that failed.

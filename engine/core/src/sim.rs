@@ -53,20 +53,19 @@ trait Step {
 
 impl<K, T, W> Step for Worker<K, T, W>
 where
-    K: Hash + Eq + Send + 'static,
+    K: Hash + Eq + Send + Sync + 'static,
     T: Send + 'static,
     W: Work<K, T>,
 {
     fn step(&mut self) -> bool {
-        let front = self.core.front.clone();
-        let _adopted = front.adopt_thread();
+        let _adopted = self.core().front.adopt_thread();
         Worker::step(self)
     }
 }
 
 impl<K, T> Sim<K, T>
 where
-    K: Hash + Eq + Send + 'static,
+    K: Hash + Eq + Send + Sync + 'static,
     T: Send + 'static,
 {
     pub(crate) fn new<W: Work<K, T>>(

@@ -25,23 +25,26 @@ use crate::{
     sync::{AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, fence, mutant, wait},
 };
 
+/// Groups that are full, with their hash bits.
+type FullGroups<K, T> = Vec<(u32, NonNull<Group<K, T>>)>;
+
 /// The gate of one shard.
 #[derive(Debug)]
 pub(crate) struct Gate<K, T> {
-    full: Mutex<Vec<(u32, NonNull<Group<K, T>>)>>,
+    full: Mutex<FullGroups<K, T>>,
     changed: Condvar,
     waiters: AtomicU32,
 }
 
 // SAFETY: the pointers are to blocks that live as long as the engine; keys are read under the lock while FULL.
-unsafe impl<K: Send, T: Send> Send for Gate<K, T> {}
-// SAFETY: as above. `K` is compared by reference from several threads, one at a time (the lock).
-unsafe impl<K: Send, T: Send> Sync for Gate<K, T> {}
+unsafe impl<K: Send + Sync, T: Send> Send for Gate<K, T> {}
+// SAFETY: as above. Keys are read by reference from several threads, hence `K: Sync`.
+unsafe impl<K: Send + Sync, T: Send> Sync for Gate<K, T> {}
 
 /// The gate's lock, held.
 pub(crate) struct Held<'a, K, T> {
     gate: &'a Gate<K, T>,
-    full: Option<MutexGuard<'a, Vec<(u32, NonNull<Group<K, T>>)>>>,
+    full: Option<MutexGuard<'a, FullGroups<K, T>>>,
 }
 
 impl<K, T> Gate<K, T> {
@@ -113,12 +116,7 @@ impl<K, T> Gate<K, T> {
         }
     }
 
-    fn reopen(
-        &self,
-        full: &mut Vec<(u32, NonNull<Group<K, T>>)>,
-        filter: &Filter,
-        group: NonNull<Group<K, T>>,
-    ) {
+    fn reopen(&self, full: &mut FullGroups<K, T>, filter: &Filter, group: NonNull<Group<K, T>>) {
         if let Some(at) = full.iter().position(|(_, other)| *other == group) {
             let (hash, _) = full.swap_remove(at);
             filter.clear(hash);

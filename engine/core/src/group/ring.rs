@@ -118,8 +118,8 @@ impl<T> End<T> {
     #[inline]
     pub(crate) fn push(&mut self, pool: &mut Pool<T>, task: T) -> bool {
         let mut attached = false;
-        // SAFETY: a segment that is not null is alive while it is reachable from the tail.
         if self.segment.is_null()
+            // SAFETY: a segment that is not null is alive while it is reachable from the tail.
             || unsafe { u32::from(self.index) == Segment::<T>::capacity_of((*self.segment).class) }
         {
             attached = self.extend(pool);

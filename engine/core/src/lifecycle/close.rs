@@ -129,7 +129,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
 
 impl<K, T, W> Core<K, T, W>
 where
-    K: std::hash::Hash + Eq + Send + 'static,
+    K: std::hash::Hash + Eq + Send + Sync + 'static,
     T: Send + 'static,
     W: Work<K, T>,
 {

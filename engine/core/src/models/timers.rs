@@ -7,7 +7,7 @@ use loom::thread;
 use super::{ALL, check};
 use crate::{
     sync::{Condvar, Mutex, wait},
-    time::timers::{Entry, Timers},
+    time::timers::{Entry, KeeperCall, Timers},
 };
 
 const MS: u64 = 1_000_000;
@@ -24,7 +24,7 @@ fn nudged(before: Option<u64>) {
         // The group behind an entry is never looked at here: nothing fires.
         let entry = || Entry::Linger(NonNull::dangling(), 0);
         if let Some(deadline) = before {
-            assert_eq!(timers.add([(deadline, entry())], || false), None, "nobody keeps");
+            assert_eq!(timers.add([(deadline, entry())], || false), KeeperCall::Appoint);
         }
         let parker = Arc::new(Parker { token: Mutex::new(false), changed: Condvar::new() });
         let (theirs, place) = (timers.clone(), parker.clone());
@@ -38,7 +38,8 @@ fn nudged(before: Option<u64>) {
             drop(token);
             assert!(theirs.unkeep(0));
         });
-        if let Some(id) = timers.add([(2 * MS, entry())], || false) {
+        // With no keeper yet, the one to come looks at `next` itself.
+        if let KeeperCall::Nudge(id) = timers.add([(2 * MS, entry())], || false) {
             assert_eq!(id, 0);
             *parker.token.lock() = true;
             parker.changed.notify_one();

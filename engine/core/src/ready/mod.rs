@@ -22,7 +22,7 @@ use self::{
 };
 use crate::{
     sync::{AtomicU32, Ordering},
-    time::clock::Clock,
+    time::{clock::Clock, timers::KeeperCall},
     watch::stats::Counters,
     worker::idle::Idle,
 };
@@ -87,6 +87,19 @@ impl Ready {
     #[inline]
     pub(crate) fn wake(&self) {
         self.idle.wake(|| self.clock.now());
+    }
+
+    /// Sees to it that somebody keeps the time.
+    pub(crate) fn call_keeper(&self, call: KeeperCall) {
+        match call {
+            KeeperCall::None => {}
+            KeeperCall::Nudge(keeper) => self.idle.nudge(keeper),
+            KeeperCall::Appoint => {
+                if self.idle.sleepers() > 0 {
+                    self.idle.wake_one(self.clock.now());
+                }
+            }
+        }
     }
 
     /// A look at every place where a unit can be. Who must not miss one fences first.

@@ -81,14 +81,14 @@ pub(crate) struct Demux<'a, K, T, S> {
 impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
     /// Takes at most `most` records from the ring and from each lane. Returns how many.
     pub(crate) fn chunk(&mut self, most: u32) -> u32 {
-        let mut taken = self.from_ring(most);
+        let mut taken = self.drain_ring(most);
         if !self.back.lanes.is_empty() {
-            taken += self.from_lanes(most);
+            taken += self.drain_lanes(most);
         }
         taken
     }
 
-    fn from_ring(&mut self, most: u32) -> u32 {
+    fn drain_ring(&mut self, most: u32) -> u32 {
         let start = self.back.head;
         let end = start + u64::from(most);
         loop {
@@ -164,12 +164,12 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
         }
     }
 
-    fn from_lanes(&mut self, most: u32) -> u32 {
+    fn drain_lanes(&mut self, most: u32) -> u32 {
         let mut taken = 0;
         let mut i = 0;
         while i < self.back.lanes.len() {
             let lane = self.back.lanes[i].clone();
-            taken += self.from_lane(&lane, most);
+            taken += self.drain_lane(&lane, most);
             if lane.is_spent() {
                 self.back.retired += lane.tail();
                 self.back.lanes.swap_remove(i);
@@ -180,7 +180,7 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
         taken
     }
 
-    fn from_lane(&mut self, lane: &Lane<K, T>, most: u32) -> u32 {
+    fn drain_lane(&mut self, lane: &Lane<K, T>, most: u32) -> u32 {
         let start = lane.head();
         let end = lane.tail().min(start + u64::from(most));
         for position in start..(start + MAP_AHEAD).min(end) {

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::group::ring::{End, Pool};
 
-/// Groups looked at for each group made while there are too many.
+/// Groups looked at for each group made while there are too many, and in each chunk that makes none.
 const SWEEP: u32 = 4;
 
 impl<K, T, S> Back<K, T, S> {
@@ -39,7 +39,8 @@ impl<K, T, S> Back<K, T, S> {
         }
     }
 
-    /// Reclaims idle groups while there are more than `limit`. `made`: groups made in this chunk.
+    /// Reclaims idle groups while there are more than `limit`. `made`: groups made in this chunk. A few are looked at
+    /// also when none was made: after a burst of keys only those that stay in use may remain.
     pub(crate) fn reclaim(
         &mut self,
         limit: u32,
@@ -47,7 +48,7 @@ impl<K, T, S> Back<K, T, S> {
         pool: &mut Pool<T>,
         scratch: &mut Scratch<K, T, S>,
     ) {
-        let mut looks = made.saturating_mul(SWEEP);
+        let mut looks = made.max(1).saturating_mul(SWEEP);
         while self.live > limit && looks > 0 {
             looks -= 1;
             self.hand = if self.hand + 1 >= self.slab.used() { 0 } else { self.hand + 1 };

@@ -9,7 +9,8 @@
 //! few steps. While workers sleep, one of them is the *keeper*: it parks until `next` at the latest.
 //!
 //! Race: a worker puts an entry in whose deadline is before the one that the keeper sleeps for. It stores `next`,
-//! fences, and looks for a keeper to nudge; the keeper announces itself, fences, and looks at `next`.
+//! fences, and looks for a keeper to nudge; the keeper announces itself, fences, and looks at `next`. If there is no
+//! keeper, it wakes a sleeper, who becomes the keeper. A keeper that finds a unit to run wakes a successor first.
 
 use std::{ptr::NonNull, time::Duration};
 
@@ -36,9 +37,24 @@ pub(crate) enum Entry<K, T> {
 // SAFETY: the pointer is to a block that lives as long as the engine; only its word is touched without a token.
 unsafe impl<K: Send, T: Send> Send for Entry<K, T> {}
 
+/// The wheel, and a buffer for what it fires.
+type WheelAndDue<K, T> = (Wheel<Entry<K, T>>, Vec<Entry<K, T>>);
+
+/// What follows from a new entry for the keeper of the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum KeeperCall {
+    /// Nothing: it wakes early enough.
+    None,
+    /// It sleeps too long: unpark it.
+    Nudge(usize),
+    /// There is none: a sleeper, if any, must become it.
+    Appoint,
+}
+
 /// See the module text.
 pub(crate) struct Timers<K, T> {
-    wheel: Mutex<(Wheel<Entry<K, T>>, Vec<Entry<K, T>>)>,
+    wheel: Mutex<WheelAndDue<K, T>>,
     /// The tick at which somebody should look; `NEVER` when nothing waits.
     next: AtomicU64,
     keeper: AtomicUsize,
@@ -63,13 +79,13 @@ impl<K, T> Timers<K, T> {
         }
     }
 
-    /// Adds entries with their deadlines in ns. `hurry` is asked under the lock: linger entries then fire at once.
-    /// Returns the worker to nudge, if the keeper sleeps too long now.
+    /// Adds entries with their deadlines in ns, and says what the keeper must be told. `hurry` is asked under the
+    /// lock: linger entries then fire at once.
     pub(crate) fn add(
         &self,
         entries: impl IntoIterator<Item = (u64, Entry<K, T>)>,
         hurry: impl FnOnce() -> bool,
-    ) -> Option<usize> {
+    ) -> KeeperCall {
         let mut wheel = self.wheel.lock();
         let hurry = hurry();
         for (deadline, entry) in entries {
@@ -80,15 +96,15 @@ impl<K, T> Timers<K, T> {
         let next = wheel.0.next_deadline().unwrap_or(NEVER);
         self.next.store(next, Ordering::Relaxed);
         drop(wheel);
-        if next >= before {
-            return None;
-        }
         if !mutant("timer-no-fence-add") {
             // ORDERING: SeqCst fence between the store of `next` and the look for a keeper; pairs with `keep`.
             fence(Ordering::SeqCst);
         }
-        let keeper = self.keeper.load(Ordering::Relaxed);
-        (keeper != NOBODY).then_some(keeper)
+        match self.keeper.load(Ordering::Relaxed) {
+            NOBODY => KeeperCall::Appoint,
+            keeper if next < before => KeeperCall::Nudge(keeper),
+            _ => KeeperCall::None,
+        }
     }
 
     /// Something is due at `now` ns.

@@ -23,13 +23,13 @@ const EMPTY_LOOKS: u32 = 8;
 
 impl<K, T, W> Worker<K, T, W>
 where
-    K: Hash + Eq + Send + 'static,
+    K: Hash + Eq + Send + Sync + 'static,
     T: Send + 'static,
     W: Work<K, T>,
 {
     /// The caller holds the duty to look at the shard (its unit).
     pub(crate) fn look(&mut self, shard: usize) {
-        let core = self.core.clone();
+        let core = self.core();
         let door: &Door<K, T> = &core.front.doors[shard];
         if core.front.status.stops() {
             // Nothing starts any more. The records stay where they are; close takes them from there.
@@ -47,7 +47,6 @@ where
         let mut demux =
             Demux { door, back: &mut back, pool: &mut self.pool, scratch: &mut self.scratch };
         let taken = demux.chunk(most);
-        let before = self.fresh.len();
         self.publish(door);
         let made = (back.made - made) as u32;
         // Twice as many looks as segments were attached: busy groups are passed over, and the list still shrinks.
@@ -65,18 +64,16 @@ where
         if more {
             self.fresh.push(door.unit());
         }
-        let grown = self.fresh.len() - before;
-        let mut fresh = std::mem::take(&mut self.fresh);
-        self.queue_all(&mut fresh);
-        if grown > 1 {
-            core.front.ready.wake();
+        if self.fresh.len() > 0 {
+            let mut fresh = std::mem::take(&mut self.fresh);
+            self.queue_all(&mut fresh);
         }
         self.clean_up();
     }
 
     /// Decides whether the shard rests. `true`: its unit is gone.
     fn let_rest(&self, door: &Door<K, T>, back: &mut Back<K, T, W::State>, taken: u32) -> bool {
-        let barrier = self.core.front.barrier;
+        let barrier = self.core().front.barrier;
         if door.ring.peek(back.head).is_some() || back.any_lane() {
             back.empty_looks = 0;
             return false;
@@ -94,7 +91,7 @@ where
 
     /// Makes the chunk's tasks countable; what becomes busy goes to `fresh`.
     fn publish(&mut self, door: &Door<K, T>) {
-        let core = self.core.clone();
+        let core = self.core();
         let linger = core.settings.flush > Duration::ZERO && !core.front.status.refuses();
         let now = if linger { core.front.ready.clock.now() } else { 0 };
         for i in 0..self.scratch.touched.len() {
@@ -127,7 +124,12 @@ where
     fn note_full(&self, door: &Door<K, T>, group: NonNull<Group<K, T>>) {
         // SAFETY: we hold the claim.
         let hash = unsafe { group.as_ref().producer() }.hash;
-        door.gate.close_group(&self.core.front.filter, hash, group, self.core.settings.low_mark());
+        door.gate.close_group(
+            &self.core().front.filter,
+            hash,
+            group,
+            self.core().settings.low_mark(),
+        );
     }
 
     /// A group that has just become busy with less than a batch: its token goes into its word.
@@ -136,31 +138,31 @@ where
         let reference = unsafe { group.as_ref() };
         // SAFETY: as above.
         unsafe { reference.consumer() }.since = (now / 1_000_000) as u32;
-        match reference.word.linger(self.core.settings.batch) {
+        match reference.word.linger(self.core().settings.batch) {
             Ok(sequence) => {
-                let deadline = now + self.core.settings.flush.as_nanos() as u64;
+                let deadline = now + self.core().settings.flush.as_nanos() as u64;
                 self.lingers.push((deadline, Entry::Linger(group, sequence)));
             }
             // SAFETY: the token stayed ours.
-            Err(_) => self.fresh.push(unsafe { token(group, &self.core.front.ready) }),
+            Err(_) => self.fresh.push(unsafe { token(group, &self.core().front.ready) }),
         }
     }
 
     fn end_linger(&mut self, group: NonNull<Group<K, T>>, grown: &Grown) {
-        if grown.count < u64::from(self.core.settings.batch) {
+        if grown.count < u64::from(self.core().settings.batch) {
             return;
         }
         // SAFETY: blocks live as long as the engine.
         if unsafe { group.as_ref() }.word.end_linger(None) {
             // SAFETY: who clears LINGER owns the token.
-            self.fresh.push(unsafe { token(group, &self.core.front.ready) });
+            self.fresh.push(unsafe { token(group, &self.core().front.ready) });
         }
     }
 
     /// A token whose group holds less than a batch after a turn waits for more. `since`: when its oldest task came,
     /// at the latest.
     pub(crate) fn linger_again(&mut self, token: RunToken<'_, K, T>, since: u32) {
-        let core = self.core.clone();
+        let core = self.core();
         let now = core.front.ready.clock.now();
         let waited = ((now / 1_000_000) as u32).wrapping_sub(since);
         let flush = core.settings.flush.as_nanos() as u64;
@@ -186,16 +188,19 @@ where
         if self.lingers.is_empty() {
             return;
         }
-        let core = &self.core;
-        let nudge = core.timers.add(self.lingers.drain(..), || core.front.status.refuses());
-        if let Some(keeper) = nudge {
-            core.front.ready.idle.nudge(keeper);
-        }
+        let core = self.core();
+        let call = core.timers.add(self.lingers.drain(..), || core.front.status.refuses());
+        core.front.ready.call_keeper(call);
     }
 
     /// Adds up the backlog. `false`: the engine holds all the tasks it may.
     fn add_up(&mut self) -> bool {
-        let room = self.core.settings.room.saturating_sub(self.core.in_groups());
+        if self.core().front.status.refuses() {
+            // What was accepted is bounded already, and all of it must come through.
+            self.allowance = u64::from(u32::MAX);
+            return true;
+        }
+        let room = self.core().settings.room.saturating_sub(self.core().in_groups());
         self.allowance =
             if room == 0 { 0 } else { (room / self.seen.len() as u64).clamp(1, 4_096) };
         room > 0
@@ -222,7 +227,7 @@ where
                 failure.kind(),
             );
             // The task belongs to no group, so nothing but a skip can follow.
-            let _ = self.core.settings.on_exhausted.verdict(crate::Exhausted {
+            let _ = self.core().settings.on_exhausted.verdict(crate::Exhausted {
                 key: &key,
                 task: &mut task,
                 attempts: 0,

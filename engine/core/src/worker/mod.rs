@@ -39,7 +39,7 @@ const GRAB: usize = 32;
 
 /// See the module text.
 pub(crate) struct Worker<K, T, W: Work<K, T>> {
-    pub(crate) core: Arc<Core<K, T, W>>,
+    core: Arc<Core<K, T, W>>,
     pub(crate) id: usize,
     deque: Deque<Unit>,
     pub(crate) pool: Pool<T>,
@@ -56,11 +56,13 @@ pub(crate) struct Worker<K, T, W: Work<K, T>> {
     victim: usize,
     seen: Box<[u32]>,
     random: u64,
+    /// It was the keeper of the timers and has found no successor yet.
+    pub(crate) owes_keeper: bool,
 }
 
 impl<K, T, W> Worker<K, T, W>
 where
-    K: Hash + Eq + Send + 'static,
+    K: Hash + Eq + Send + Sync + 'static,
     T: Send + 'static,
     W: Work<K, T>,
 {
@@ -81,7 +83,21 @@ where
             victim: id,
             seen: vec![0; workers].into_boxed_slice(),
             random: seed | 1,
+            owes_keeper: false,
         }
+    }
+
+    /// What the workers share, for as long as the caller likes inside a step: no count is touched.
+    #[inline(always)]
+    pub(crate) fn core<'e>(&self) -> &'e Core<K, T, W> {
+        // SAFETY: the worker owns a share of the core for its whole life and never changes it, and no reference from
+        // here is kept in anything that outlives the worker.
+        unsafe { &*Arc::as_ptr(&self.core) }
+    }
+
+    /// An own share of the core.
+    pub(crate) fn share(&self) -> Arc<Core<K, T, W>> {
+        self.core.clone()
     }
 
     pub(crate) fn post(&self) -> &Post {
@@ -116,7 +132,7 @@ where
                 self.look(index as usize);
             }
             Kind::Group(link) => {
-                let core = self.core.clone();
+                let core = self.core();
                 // SAFETY: the unit stood for the token of a group of this engine, and `open` consumed it.
                 let token =
                     unsafe { crate::group::token::RunToken::new(link.cast(), &core.front.ready) };
@@ -153,6 +169,15 @@ where
         } else {
             overflow.push(unit);
         }
+        self.wake_for_more();
+    }
+
+    /// This worker runs one unit next, and that may take long: whatever else it has must have somebody awake for it.
+    fn wake_for_more(&self) {
+        let ready = &self.core.front.ready;
+        if self.deque.len() > 1 || !ready.overflow.is_empty() {
+            ready.wake();
+        }
     }
 
     /// Puts units behind all that are ready, in order.
@@ -168,6 +193,7 @@ where
             }
         }
         overflow.append(chain);
+        self.wake_for_more();
     }
 
     /// Every [`PERIOD`] steps.
@@ -202,7 +228,7 @@ where
 
     /// Near workers first, each tier from a random start; a victim that is contended is left for the next one.
     fn steal(&mut self) -> Option<Unit> {
-        let core = self.core.clone();
+        let core = self.core();
         let tiers = &core.plan.workers[self.id].steal;
         for tier in tiers.iter().filter(|tier| !tier.is_empty()) {
             let start = self.random() as usize % tier.len();
@@ -237,11 +263,7 @@ where
         core.timers.fire(core.front.ready.clock.now(), &mut due);
         let any = due.len() > 0;
         if any {
-            let more = due.len() > 1;
             self.queue_all(&mut due);
-            if more {
-                self.core.front.ready.wake();
-            }
         }
         any
     }

@@ -3,16 +3,14 @@
 use std::{
     hash::Hash,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
     thread::JoinHandle,
 };
 
 use super::Worker;
 use crate::{
-    core::Core,
     error::BuildError,
     handler::Work,
-    sync::{Ordering, fence, spin_hint},
+    sync::{Ordering, spin_hint},
     topology::pin_current_thread,
 };
 
@@ -25,14 +23,14 @@ pub(crate) fn start<K, T, W>(
     name: &str,
 ) -> Result<Vec<JoinHandle<()>>, BuildError>
 where
-    K: Hash + Eq + Send + 'static,
+    K: Hash + Eq + Send + Sync + 'static,
     T: Send + 'static,
     W: Work<K, T>,
 {
     let mut threads = Vec::with_capacity(workers.len());
     for worker in workers {
         let id = worker.id;
-        let core = worker.core.clone();
+        let core = worker.share();
         let thread = std::thread::Builder::new()
             .name(format!("{name}-{id}"))
             .spawn(move || thread_main(worker));
@@ -51,11 +49,11 @@ where
 
 fn thread_main<K, T, W>(mut worker: Worker<K, T, W>)
 where
-    K: Hash + Eq + Send + 'static,
+    K: Hash + Eq + Send + Sync + 'static,
     T: Send + 'static,
     W: Work<K, T>,
 {
-    let core = worker.core.clone();
+    let core = worker.share();
     // A panic of user code never comes here; one of the engine's own leaves nothing that could be trusted.
     let looped = catch_unwind(AssertUnwindSafe(|| {
         core.front.ready.idle.enlist(worker.id);
@@ -83,12 +81,12 @@ where
 
 impl<K, T, W> Worker<K, T, W>
 where
-    K: Hash + Eq + Send + 'static,
+    K: Hash + Eq + Send + Sync + 'static,
     T: Send + 'static,
     W: Work<K, T>,
 {
     fn run_loop(&mut self) {
-        let core: Arc<Core<K, T, W>> = self.core.clone();
+        let core = self.core();
         let mut searching = false;
         while !core.front.status.stops() {
             if self.find_and_run(&mut searching) {
@@ -103,12 +101,16 @@ where
 
     /// Runs a unit, spinning a little for one. `false`: there is none.
     fn find_and_run(&mut self, searching: &mut bool) -> bool {
-        let core = self.core.clone();
+        let core = self.core();
         let ready = &core.front.ready;
         if let Some(unit) = self.poll() {
             if std::mem::take(searching) && ready.idle.end_search() {
                 // The last that searched has found something: there may be more than it can do.
                 ready.wake();
+            }
+            if std::mem::take(&mut self.owes_keeper) && core.timers.any() {
+                // This may take long: somebody else keeps the time.
+                ready.idle.wake_one(ready.clock.now());
             }
             self.run(unit);
             return true;
@@ -132,7 +134,7 @@ where
 
     /// Something is there for this worker to do, by a look at every source.
     fn has_work(&self) -> bool {
-        let core = &self.core;
+        let core = self.core();
         let timers = &core.timers;
         core.front.ready.has_units()
             || (timers.any() && timers.is_due(core.front.ready.clock.now()))
@@ -140,7 +142,7 @@ where
     }
 
     fn sleep(&mut self, searching: &mut bool) {
-        let core = self.core.clone();
+        let core = self.core();
         let ready = &core.front.ready;
         core.watch.notify();
         if core.orphaned.load(Ordering::SeqCst) && core.is_drained() {
@@ -149,17 +151,14 @@ where
         ready.idle.announce(self.id, std::mem::take(searching));
         // From here on whoever makes a unit visible wakes somebody, or this look finds it.
         if !self.has_work() && !core.front.status.stops() {
+            self.owes_keeper = false;
             let timeout = core.timers.keep(self.id, ready.clock.now());
             ready.idle.park(self.id, timeout);
+            self.owes_keeper |= core.timers.unkeep(self.id);
         }
         if !ready.idle.cancel(self.id) {
             // Somebody took us off the stack to wake us: we count as searching.
             *searching = true;
-        }
-        if core.timers.unkeep(self.id) && self.has_work() {
-            // We may be busy for long: somebody else keeps the time.
-            fence(Ordering::SeqCst);
-            ready.idle.wake_one(ready.clock.now());
         }
     }
 }

@@ -192,7 +192,7 @@ fn exhaust<K, T>(
 
 impl<K, T, W> Worker<K, T, W>
 where
-    K: Hash + Eq + Send + 'static,
+    K: Hash + Eq + Send + Sync + 'static,
     T: Send + 'static,
     W: Work<K, T>,
 {
@@ -212,7 +212,7 @@ where
             let (slot, _) = consumer.head.run(&mut self.pool, 1);
             // SAFETY: the head holds a task that we own.
             let task = unsafe { &mut *slot };
-            match exhaust(&self.core.settings, key, task, mark.attempts, failure) {
+            match exhaust(&self.core().settings, key, task, mark.attempts, failure) {
                 Fate::Stays(still, wait) => {
                     *mark = still;
                     settled.next = Next::Wait(wait);

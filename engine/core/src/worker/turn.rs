@@ -31,12 +31,12 @@ use crate::{
 
 impl<K, T, W> Worker<K, T, W>
 where
-    K: Hash + Eq + Send + 'static,
+    K: Hash + Eq + Send + Sync + 'static,
     T: Send + 'static,
     W: Work<K, T>,
 {
     pub(crate) fn turn(&mut self, token: RunToken<'_, K, T>) {
-        let core = self.core.clone();
+        let core = self.core();
         if !self.take_in_hand(token.as_ptr()) {
             // The engine is halted. The group's tasks lie in its block; close finds them there.
             token.gone();
@@ -95,11 +95,11 @@ where
     /// Notes what this worker has in hand, then asks whether it still may run it. Close does it the other way
     /// round: it halts, pays the heavy barrier, and then looks at the hands.
     fn take_in_hand(&self, group: NonNull<Group<K, T>>) -> bool {
-        let hand = &self.core.hands[self.id].group;
+        let hand = &self.core().hands[self.id].group;
         // ORDERING: Relaxed store, light barrier, load of the status: pairs with the heavy barrier in close.
         hand.store(group.as_ptr(), Ordering::Relaxed);
-        self.core.front.barrier.light();
-        if self.core.front.status.stops() {
+        self.core().front.barrier.light();
+        if self.core().front.status.stops() {
             hand.store(std::ptr::null_mut(), Ordering::Release);
             return false;
         }
@@ -107,13 +107,12 @@ where
     }
 
     fn back_off(&mut self, token: RunToken<'_, K, T>, wait: Duration) {
-        let core = &self.core;
+        let core = self.core();
         let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX / 2);
         let deadline = core.front.ready.clock.now().saturating_add(nanos);
         let entry = Entry::BackOff(token.rest(), deadline);
-        if let Some(keeper) = core.timers.add([(deadline, entry)], || false) {
-            core.front.ready.idle.nudge(keeper);
-        }
+        let call = core.timers.add([(deadline, entry)], || false);
+        core.front.ready.call_keeper(call);
     }
 
     /// Calls the handler for up to `most` tasks. Also returns how many it was offered.
@@ -123,7 +122,7 @@ where
         consumer: &mut Consumer<T>,
         most: u32,
     ) -> (super::settle::Settled, u32) {
-        let core = self.core.clone();
+        let core = self.core();
         // SAFETY: we hold the token of a live group.
         let key = unsafe { group.key() };
         let mut settled = super::settle::Settled::default();
