@@ -56,6 +56,7 @@ const MUTANTS: &[(&str, &str)] = &[
     ("full-no-second-look", "models::gate::full"),
     ("timer-no-fence-add", "models::timers::"),
     ("timer-no-fence-keep", "models::timers::"),
+    ("timer-no-fence-unkeep", "models::timers::"),
     ("drain-no-fence-notify", "models::watch::drain"),
     ("drain-no-fence-wait", "models::watch::drain"),
     ("drain-no-lock", "models::watch::drain"),
