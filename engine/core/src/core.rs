@@ -9,6 +9,8 @@ use crate::{
     front::Front,
     group::{block::Group, ring::SharedPool},
     handler::Work,
+    ingress::barrier::Barrier,
+    lifecycle::status::Status,
     ready::link::{Chain, Unit},
     shard::back::Back,
     sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence, mutant},
@@ -121,6 +123,40 @@ pub(crate) struct Hand<K, T> {
     pub(crate) gone: AtomicBool,
 }
 
+impl<K, T> Hand<K, T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            group: crate::sync::AtomicPtr::new(std::ptr::null_mut()),
+            gone: AtomicBool::new(false),
+        }
+    }
+
+    /// Notes the group, then asks whether it still may run. `false`: the engine is halted, nothing is in hand.
+    pub(crate) fn take(
+        &self,
+        group: NonNull<Group<K, T>>,
+        barrier: Barrier,
+        status: &Status,
+    ) -> bool {
+        // ORDERING: store, light barrier, load of the status; close stores the status, pays the heavy barrier, and
+        // loads the hand. Release: who finds this group here also sees all that was done to the one before.
+        let order = if mutant("hand-take-relaxed") { Ordering::Relaxed } else { Ordering::Release };
+        self.group.store(group.as_ptr(), order);
+        barrier.light();
+        if status.stops() {
+            self.lay_down();
+            return false;
+        }
+        true
+    }
+
+    pub(crate) fn lay_down(&self) {
+        // ORDERING: Release: who finds the hand empty (close) sees all that was done to the group.
+        let order = if mutant("hand-lay-relaxed") { Ordering::Relaxed } else { Ordering::Release };
+        self.group.store(std::ptr::null_mut(), order);
+    }
+}
+
 /// Wakes who waits for the end of all work.
 #[derive(Debug)]
 pub(crate) struct DrainWatch {
@@ -191,14 +227,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         let backs = (0..front.doors.len() as u32)
             .map(|shard| CachePadded::new(Mutex::new(Back::new(shard))))
             .collect();
-        let hands = (0..workers)
-            .map(|_| {
-                CachePadded::new(Hand {
-                    group: crate::sync::AtomicPtr::new(std::ptr::null_mut()),
-                    gone: AtomicBool::new(false),
-                })
-            })
-            .collect();
+        let hands = (0..workers).map(|_| CachePadded::new(Hand::new())).collect();
         let now = front.ready.clock.now();
         Self {
             front,

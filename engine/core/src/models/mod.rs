@@ -11,6 +11,7 @@
 //! and it explores up to a number of preemptions (`LOOM_MAX_PREEMPTIONS` sets another one).
 
 mod gate;
+mod hand;
 mod idle;
 mod inbox;
 mod lane;
@@ -62,6 +63,10 @@ const MUTANTS: &[(&str, &str)] = &[
     ("drain-no-lock", "models::watch::drain"),
     ("starve-no-fence", "models::watch::starved"),
     ("sleep-no-fence", "models::watch::starved"),
+    ("hand-take-relaxed", "models::hand::"),
+    ("hand-lay-relaxed", "models::hand::"),
+    ("barrier-light-missing", "models::hand::"),
+    ("barrier-heavy-missing", "models::hand::"),
     ("lane-publish-relaxed", "models::lane::order"),
     ("lane-read-relaxed", "models::lane::order"),
     ("lane-head-relaxed", "models::lane::order"),
