@@ -55,7 +55,7 @@ pub(crate) struct Worker<K, T, W: Work<K, T>> {
     /// Whom to look at next, and how many steps each had made then.
     victim: usize,
     seen: Box<[u32]>,
-    random: u64,
+    pub(crate) random: Random,
     /// It was the keeper of the timers and has found no successor yet.
     pub(crate) owes_keeper: bool,
 }
@@ -82,7 +82,7 @@ where
             steps: 0,
             victim: id,
             seen: vec![0; workers].into_boxed_slice(),
-            random: seed | 1,
+            random: Random(seed | 1),
             owes_keeper: false,
         }
     }
@@ -242,7 +242,7 @@ where
         let core = self.core();
         let tiers = &core.plan.workers[self.id].steal;
         for tier in tiers.iter().filter(|tier| !tier.is_empty()) {
-            let start = self.random() as usize % tier.len();
+            let start = self.random.next() as usize % tier.len();
             for i in 0..tier.len() {
                 let post = &core.front.ready.posts[tier[(start + i) % tier.len()]];
                 for _ in 0..2 {
@@ -282,14 +282,6 @@ where
         any
     }
 
-    /// xorshift64*: which victim, how much jitter.
-    pub(crate) fn random(&mut self) -> u64 {
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        self.random.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
     /// The worker goes: what it has becomes visible to others.
     pub(crate) fn hand_over(&mut self) {
         while let Some(unit) = self.deque.pop() {
@@ -297,5 +289,18 @@ where
         }
         let mut fresh = std::mem::take(&mut self.fresh);
         self.core.front.ready.spill(&mut fresh);
+    }
+}
+
+/// xorshift64*: which victim, how much jitter.
+#[derive(Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 }
