@@ -51,6 +51,25 @@ fn order() {
     });
 }
 
+/// A lane that says it is spent has nothing in it: the claim holder drops it then.
+#[test]
+fn retire() {
+    check(ALL, || {
+        let lane = Arc::new(Records::new(2));
+        let theirs = lane.clone();
+        let producer = thread::spawn(move || {
+            theirs.push(&mut 0, 0, (), 1).expect("room");
+            theirs.retire();
+        });
+        let mut seen = Vec::new();
+        drain(&lane, &mut seen);
+        if lane.is_spent() {
+            assert_eq!(seen, [1]);
+        }
+        producer.join().unwrap();
+    });
+}
+
 /// Close against a producer, as `Producer::push` and `Core::refuse` do it: what close counts after the handshake is
 /// what was accepted, and it stays so.
 #[test]
