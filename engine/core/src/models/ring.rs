@@ -11,7 +11,7 @@ use crate::{
         ring::{Address, Refused, Ring},
     },
     shard::flag::Flag,
-    sync::{AtomicBool, AtomicU32, Ordering, yield_now},
+    sync::{AtomicBool, AtomicU32, Mutex, Ordering, yield_now},
 };
 
 type Records = Ring<(), u32>;
@@ -258,5 +258,35 @@ fn idle_gap() {
             })
         });
         assert_eq!(shard.run(producers), [1, 2]);
+    });
+}
+
+/// Two workers and the claim's lock: a producer may ring while the first is still about to rest, and the second then
+/// waits at the lock with the unit in hand.
+#[test]
+fn two_claimers() {
+    check(3, || {
+        let shard = Shard::new(Barrier::Symmetric);
+        let back = Arc::new(Mutex::new((0, Vec::new())));
+        let look = |shard: &Shard, back: &Mutex<(u64, Vec<u32>)>| {
+            let mut back = back.lock();
+            let (head, seen) = &mut *back;
+            shard.look(head, seen);
+        };
+        let theirs = shard.clone();
+        let producer = thread::spawn(move || (1..=2).for_each(|task| theirs.submit(task)));
+        let (theirs, claim) = (shard.clone(), back.clone());
+        let worker = thread::spawn(move || {
+            if theirs.take() {
+                look(&theirs, &claim);
+            }
+        });
+        look(&shard, &back);
+        producer.join().unwrap();
+        worker.join().unwrap();
+        while shard.take() {
+            look(&shard, &back);
+        }
+        assert_eq!(back.lock().1, [1, 2], "a record is left in a shard that rests");
     });
 }
