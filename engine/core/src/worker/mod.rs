@@ -158,7 +158,9 @@ where
         let share = ready.overflow.len() / ready.posts.len() + 1;
         let deque = &self.deque;
         ready.overflow.take(share.min(GRAB), |unit| deque.push(unit));
-        self.deque.pop()
+        let unit = self.deque.pop()?;
+        self.wake_for_stolen();
+        Some(unit)
     }
 
     /// Puts a unit behind all that are ready.
@@ -177,6 +179,14 @@ where
         let ready = &self.core.front.ready;
         if self.deque.len() > 1 || !ready.overflow.is_empty() {
             ready.wake();
+        }
+    }
+
+    /// As [`Worker::wake_for_more`], with the unit that runs next already in hand. On their way from one deque to
+    /// another units are out of sight for a moment: a worker that looked for the last time just then sleeps.
+    fn wake_for_stolen(&self) {
+        if !self.deque.is_empty() {
+            self.core.front.ready.wake();
         }
     }
 
@@ -223,6 +233,7 @@ where
             let _ = self.core.front.ready.posts[other]
                 .stealer
                 .steal_batch_with_limit(&self.deque, room);
+            self.wake_for_more();
         }
     }
 
@@ -236,7 +247,10 @@ where
                 let post = &core.front.ready.posts[tier[(start + i) % tier.len()]];
                 for _ in 0..2 {
                     match post.stealer.steal_batch_with_limit_and_pop(&self.deque, GRAB) {
-                        Steal::Success(unit) => return Some(unit),
+                        Steal::Success(unit) => {
+                            self.wake_for_stolen();
+                            return Some(unit);
+                        }
                         Steal::Empty => break,
                         Steal::Retry => {}
                     }
