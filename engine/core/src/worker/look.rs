@@ -47,7 +47,7 @@ where
         let mut demux =
             Demux { door, back: &mut back, pool: &mut self.pool, scratch: &mut self.scratch };
         let taken = demux.chunk(most);
-        self.publish(door);
+        let held = self.publish(door);
         let made = (back.made - made) as u32;
         // Twice as many looks as segments were attached: busy groups are passed over, and the list still shrinks.
         let looks = 2 * (back.attached.len() - attached) + 8;
@@ -58,6 +58,10 @@ where
         }
         let more = !self.let_rest(door, &mut back, taken);
         drop(back);
+        if held {
+            // Not under the claim: who waits for a drain takes claims under the lock of the watch.
+            self.core().watch.notify();
+        }
 
         self.allowance = self.allowance.saturating_sub(u64::from(taken));
         add(&self.post().counters.taken, u64::from(taken));
@@ -90,7 +94,9 @@ where
     }
 
     /// Makes the chunk's tasks countable; what becomes busy goes to `fresh`.
-    fn publish(&mut self, door: &Door<K, T>) {
+    /// `true`: some of the tasks went to groups that are halted.
+    fn publish(&mut self, door: &Door<K, T>) -> bool {
+        let mut held = false;
         let core = self.core();
         let linger = core.settings.flush > Duration::ZERO && !core.front.status.refuses();
         let now = if linger { core.front.ready.clock.now() } else { 0 };
@@ -107,7 +113,7 @@ where
                 Published::Held => {
                     // ORDERING: SeqCst, see `Core::is_drained`.
                     core.held.tasks.fetch_add(u64::from(grown.added), Ordering::SeqCst);
-                    core.watch.notify();
+                    held = true;
                 }
                 Published::Token if linger && count < core.settings.batch => {
                     self.linger_anew(group, now);
@@ -119,6 +125,7 @@ where
         }
         self.scratch.touched.clear();
         self.insert_lingers();
+        held
     }
 
     fn note_full(&self, door: &Door<K, T>, group: NonNull<Group<K, T>>) {
