@@ -397,7 +397,7 @@ fn run(plan: &Plan) -> Result<(), TestCaseError> {
                 prop_assert_eq!(result.is_ok(), left.is_empty());
                 if let Err(error) = result {
                     prop_assert_eq!(error.accepted, given.len() - left.len());
-                    refused(&lock(&model), error.reason, backlog)?;
+                    refused(&lock(&model), error.reason, backlog + error.accepted as u64)?;
                 }
                 for (i, (key, id)) in given.iter().enumerate() {
                     if left.contains(&(*key, *id)) {
