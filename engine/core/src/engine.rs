@@ -88,7 +88,8 @@ where
         };
         let group = back.group(index);
         // SAFETY: we hold the claim.
-        unsafe { group.producer() }.pins += 1;
+        let pins = unsafe { &mut group.producer().pins };
+        *pins = pins.saturating_add(1);
         drop(back);
         // The drop of a key is user code: not under the claim.
         drop(spare);
@@ -98,7 +99,11 @@ where
     fn unpin(&self, shard: usize, index: u32) {
         let back = self.backs[shard].lock();
         // SAFETY: we hold the claim.
-        unsafe { back.group(index).producer() }.pins -= 1;
+        let pins = unsafe { &mut back.group(index).producer().pins };
+        // A count that has reached its end says nothing any more: then the group stays.
+        if *pins < u16::MAX {
+            *pins -= 1;
+        }
     }
 
     fn add_lanes(&self) -> Vec<Arc<Lane<K, T>>> {

@@ -143,6 +143,18 @@ std::thread_local! {
     pub(crate) static SEQCST_IS_PLAIN: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
+/// Asks the processor to fetch the line of `pointer` for writing. A hint: any address is fine.
+#[inline(always)]
+pub(crate) fn prefetch_write<P>(pointer: *const P) {
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+    // SAFETY: a prefetch never faults, whatever the address.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(pointer.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
+    let _ = pointer;
+}
+
 /// Asks the processor to fetch the line of `pointer` for reading. A hint: any address is fine.
 #[inline(always)]
 pub(crate) fn prefetch<P>(pointer: *const P) {

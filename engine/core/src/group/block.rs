@@ -25,14 +25,14 @@ use crate::{outcome::Trouble, ready::link::Link};
 #[repr(C)]
 pub(crate) struct Producer<T> {
     pub(crate) tail: End<T>,
+    /// Live handles; a pinned group is not reclaimed. Sticks at its greatest value.
+    pub(crate) pins: u16,
     /// The block holds a group (as opposed to being free for reuse).
     pub(crate) live: bool,
     /// The block is in the shard's list of groups that have a segment.
     pub(crate) listed: bool,
     /// Tasks written in this chunk and not published yet.
     pub(crate) pending: u32,
-    /// Live handles; a pinned group is not reclaimed.
-    pub(crate) pins: u32,
     /// The hash bits under which the map knows the group.
     pub(crate) hash: u32,
 }
@@ -42,8 +42,6 @@ pub(crate) struct Producer<T> {
 #[repr(C)]
 pub(crate) struct Consumer<T> {
     pub(crate) head: End<T>,
-    /// The per-group state is initialised.
-    pub(crate) opened: bool,
     /// Milliseconds on the engine's clock (low 32 bits) since when the oldest task waits, for linger.
     pub(crate) since: u32,
     /// Attempts and failures of the tasks at the head; none for a group without failures.
@@ -59,6 +57,8 @@ pub(crate) struct Group<K, T> {
     producer: UnsafeCell<Producer<T>>,
     consumer: UnsafeCell<Consumer<T>>,
     pub(crate) shard: u32,
+    /// The per-group state is initialised. Whose it is: as `consumer`.
+    opened: UnsafeCell<bool>,
     key: UnsafeCell<MaybeUninit<K>>,
 }
 
@@ -77,6 +77,14 @@ impl<K, T> Group<K, T> {
     pub(crate) unsafe fn consumer(&self) -> &mut Consumer<T> {
         // SAFETY: the caller's promise.
         unsafe { &mut *self.consumer.get() }
+    }
+
+    /// # Safety
+    /// As [`Group::consumer`].
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn opened(&self) -> &mut bool {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.opened.get() }
     }
 
     /// # Safety
@@ -118,19 +126,19 @@ impl<K, T, S> Block<K, T, S> {
                 word: Word::new(),
                 producer: UnsafeCell::new(Producer {
                     tail: End::detached(),
+                    pins: 0,
                     live: false,
                     listed: false,
                     pending: 0,
-                    pins: 0,
                     hash: 0,
                 }),
                 consumer: UnsafeCell::new(Consumer {
                     head: End::detached(),
-                    opened: false,
                     since: 0,
                     trouble: None,
                 }),
                 shard,
+                opened: UnsafeCell::new(false),
                 key: UnsafeCell::new(MaybeUninit::uninit()),
             },
             state: UnsafeCell::new(MaybeUninit::uninit()),

@@ -69,11 +69,13 @@ impl<T> Segment<T> {
     }
 }
 
-/// One end of a group's ring. Packed to 10 bytes: two of them stand in every control block, idle or not.
+/// One end of a group's ring. Packed to 12 bytes: two of them stand in every control block, idle or not.
 #[repr(C, packed(2))]
 pub(crate) struct End<T> {
     segment: *mut Segment<T>,
     index: u16,
+    /// Slots of the segment; 0 without one. Kept here, so that a push touches nothing but its slot.
+    capacity: u16,
 }
 
 impl<T> std::fmt::Debug for End<T> {
@@ -91,7 +93,7 @@ impl<T> Copy for End<T> {}
 
 impl<T> End<T> {
     pub(crate) const fn detached() -> Self {
-        Self { segment: ptr::null_mut(), index: 0 }
+        Self { segment: ptr::null_mut(), index: 0, capacity: 0 }
     }
 
     pub(crate) fn is_detached(self) -> bool {
@@ -100,7 +102,7 @@ impl<T> End<T> {
 
     /// The first slot of this end's segment.
     pub(crate) fn start(self) -> Self {
-        Self { segment: self.segment, index: 0 }
+        Self { index: 0, ..self }
     }
 
     /// Claim holder of an idle group: both ends to the first slot.
@@ -117,68 +119,68 @@ impl<T> End<T> {
     /// On the first push of a detached group `head` must be set to the returned end; the flag says so.
     #[inline]
     pub(crate) fn push(&mut self, pool: &mut Pool<T>, task: T) -> bool {
-        let mut attached = false;
-        if self.segment.is_null()
-            // SAFETY: a segment that is not null is alive while it is reachable from the tail.
-            || unsafe { u32::from(self.index) == Segment::<T>::capacity_of((*self.segment).class) }
-        {
-            attached = self.extend(pool);
-        }
+        let attached = self.index == self.capacity && self.extend(pool);
         // SAFETY: index is below the capacity, and the slot is the producer's until counted (I1).
         unsafe { Segment::slot(self.segment, u32::from(self.index)).write(task) };
         self.index += 1;
         attached
     }
 
+    /// `true`: the first segment of a group that had none.
     #[cold]
     fn extend(&mut self, pool: &mut Pool<T>) -> bool {
-        if self.segment.is_null() {
-            self.segment = pool.take(0);
-            self.index = 0;
+        let spent = self.segment;
+        if spent.is_null() {
+            *self = Self::at_start_of(pool.take(0));
             return true;
         }
-        // SAFETY: alive, see `push`.
-        let class = unsafe { (*self.segment).class };
+        // SAFETY: a segment is alive while it is reachable from the tail.
+        let class = unsafe { (*spent).class };
         let next = pool.take((class + 1).min(CLASSES as u8 - 1));
         // SAFETY: `next` is read by the consumer only after a later publish (I3).
-        unsafe { (*self.segment).next = next };
-        self.segment = next;
-        self.index = 0;
+        unsafe { (*spent).next = next };
+        *self = Self::at_start_of(next);
         false
+    }
+
+    /// The first slot of a segment that is alive.
+    fn at_start_of(segment: *mut Segment<T>) -> Self {
+        // SAFETY: the callers' promise.
+        let class = unsafe { (*segment).class };
+        Self { segment, index: 0, capacity: Segment::<T>::capacity_of(class) as u16 }
+    }
+
+    /// Goes on to the next segment, which exists since a task behind this one is counted (I3). Returns the one that
+    /// is used up.
+    fn advance(&mut self) -> *mut Segment<T> {
+        let spent = self.segment;
+        // SAFETY: the segment and its successor are alive, see above.
+        *self = Self::at_start_of(unsafe { (*spent).next });
+        spent
+    }
+
+    fn rest(&self, most: u32) -> (*mut T, u32) {
+        let left = u32::from(self.capacity - self.index);
+        // SAFETY: the index is below the capacity of a segment that is alive.
+        (unsafe { Segment::slot(self.segment, u32::from(self.index)) }, left.min(most))
     }
 
     /// Token holder: the contiguous run of at most `most` tasks at this end. At least one task must be counted.
     /// Segments that are used up go to `pool`.
     pub(crate) fn run(&mut self, pool: &mut Pool<T>, most: u32) -> (*mut T, u32) {
         debug_assert!(most > 0);
-        // SAFETY: a task is counted, so the segment is alive, and so is the next one when this is used up (I3).
-        unsafe {
-            let mut capacity = Segment::<T>::capacity_of((*self.segment).class);
-            if u32::from(self.index) == capacity {
-                let spent = self.segment;
-                self.segment = (*spent).next;
-                self.index = 0;
-                pool.give(spent);
-                capacity = Segment::<T>::capacity_of((*self.segment).class);
-            }
-            let index = u32::from(self.index);
-            (Segment::slot(self.segment, index), (capacity - index).min(most))
+        if self.index == self.capacity {
+            pool.give(self.advance());
         }
+        self.rest(most)
     }
 
     /// Token holder: as [`End::run`], but leaves used-up segments in place (a look ahead of the head).
     pub(crate) fn peek(&mut self, most: u32) -> (*mut T, u32) {
-        // SAFETY: as `run`.
-        unsafe {
-            let mut capacity = Segment::<T>::capacity_of((*self.segment).class);
-            if u32::from(self.index) == capacity {
-                self.segment = (*self.segment).next;
-                self.index = 0;
-                capacity = Segment::<T>::capacity_of((*self.segment).class);
-            }
-            let index = u32::from(self.index);
-            (Segment::slot(self.segment, index), (capacity - index).min(most))
+        if self.index == self.capacity {
+            self.advance();
         }
+        self.rest(most)
     }
 
     /// Token holder: `n` tasks of the run that [`End::run`] or [`End::peek`] showed are passed.

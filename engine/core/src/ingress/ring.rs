@@ -44,7 +44,12 @@ use std::mem::MaybeUninit;
 
 use crossbeam_utils::CachePadded;
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell, mutant, seqcst_for_loom};
+use crate::sync::{
+    AtomicU32, AtomicU64, Ordering, UnsafeCell, mutant, prefetch_write, seqcst_for_loom,
+};
+
+/// How far ahead of its reservation a producer asks for lines.
+const CELLS_AHEAD: u64 = 4;
 
 /// Bit of the tail that refuses further reservations.
 const CLOSED: u64 = 1 << 63;
@@ -154,6 +159,8 @@ impl<K, T> Ring<K, T> {
                     if !mutant("ring-reserve-relaxed") {
                         seqcst_for_loom();
                     }
+                    // The consumer has read the cells ahead a lap ago: their lines come back while we do other things.
+                    prefetch_write(self.cell(tail + n + CELLS_AHEAD));
                     return Ok((tail, n as u32));
                 }
                 Err(now) => tail = now,

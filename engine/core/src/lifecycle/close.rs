@@ -234,7 +234,8 @@ impl<K, T, W: Work<K, T>> Drop for Core<K, T, W> {
                         .for_each(drop_quietly);
                 }
                 End::detach(&mut producer.tail, &mut consumer.head, &mut pool);
-                let opened = std::mem::take(&mut consumer.opened);
+                // SAFETY: as above.
+                let opened = std::mem::take(unsafe { group.opened() });
                 producer.live = false;
                 // SAFETY: live until now; taken once.
                 drop_quietly(unsafe { group.take_key() });

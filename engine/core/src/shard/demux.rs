@@ -27,7 +27,10 @@ use crate::{
         ring::{End, Pool},
         state::{Published, State},
     },
-    ingress::{lane::Lane, ring::Address},
+    ingress::{
+        lane::Lane,
+        ring::{Address, Ring},
+    },
     outcome::{Failure, FailureKind},
     sync::prefetch,
 };
@@ -69,6 +72,43 @@ unsafe impl<K: Send, T: Send, S: Send> Send for Scratch<K, T, S> {}
 
 const MAP_AHEAD: u64 = 16;
 const BLOCK_AHEAD: u64 = 8;
+/// A map of this many bytes stays in the nearest caches by itself.
+const NEAR_MAP: usize = 16 << 10;
+const NO_GROUP: u32 = u32::MAX;
+
+/// What was seen of the records just ahead: mark, whether by group, and the group that it probably is (the first entry
+/// of the map with these hash bits; the key is compared when the record's turn comes).
+struct Ahead([Option<(u32, bool, u32)>; BLOCK_AHEAD as usize]);
+
+impl Ahead {
+    fn new() -> Self {
+        Self([None; BLOCK_AHEAD as usize])
+    }
+
+    #[inline]
+    fn look<K, T, S>(&mut self, ring: &Ring<K, T>, back: &Back<K, T, S>, position: u64) {
+        self.0[(position % BLOCK_AHEAD) as usize] = ring.peek(position).map(|(mark, by_group)| {
+            let candidate =
+                if by_group { mark } else { back.map.get(mark, |_| true).unwrap_or(NO_GROUP) };
+            if candidate != NO_GROUP {
+                prefetch_block(back, candidate);
+            }
+            (mark, by_group, candidate)
+        });
+    }
+
+    #[inline]
+    fn take(&mut self, position: u64) -> Option<(u32, bool, u32)> {
+        self.0[(position % BLOCK_AHEAD) as usize].take()
+    }
+}
+
+#[inline]
+fn prefetch_block<K, T, S>(back: &Back<K, T, S>, index: u32) {
+    let block = back.slab.at(index).as_ptr();
+    prefetch(block);
+    prefetch(block.cast::<u8>().wrapping_add(64));
+}
 
 /// One worker's hand in a shard.
 pub(crate) struct Demux<'a, K, T, S> {
@@ -111,27 +151,45 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
 
     fn run_ring(&mut self, end: u64) {
         let ring = &self.door.ring;
-        // The look-ahead reads cells that may not be published: `peek` says so, and then there is nothing to fetch.
-        for position in self.back.head..(self.back.head + MAP_AHEAD).min(end) {
-            if let Some((hash, false)) = ring.peek(position) {
-                self.back.map.prefetch(hash);
+        let far = self.back.map.heap_bytes() > NEAR_MAP;
+        let mut ahead = Ahead::new();
+        if far {
+            for position in self.back.head..(self.back.head + MAP_AHEAD).min(end) {
+                // The look-ahead reads cells that may not be published: `peek` says so.
+                if let Some((hash, false)) = ring.peek(position) {
+                    self.back.map.prefetch(hash);
+                }
             }
+        }
+        for position in self.back.head..(self.back.head + BLOCK_AHEAD).min(end) {
+            ahead.look(ring, self.back, position);
         }
         while self.back.head < end {
             let position = self.back.head;
-            let Some((mark, by_group)) = ring.peek(position) else { return };
-            if let Some((hash, false)) = ring.peek(position + MAP_AHEAD) {
+            if far && let Some((hash, false)) = ring.peek(position + MAP_AHEAD) {
                 self.back.map.prefetch(hash);
             }
-            if let Some((mark, by_group)) = ring.peek(position + BLOCK_AHEAD) {
-                self.prefetch_block(mark, by_group);
+            let seen = ahead.take(position);
+            if position + BLOCK_AHEAD < end {
+                ahead.look(ring, self.back, position + BLOCK_AHEAD);
             }
+            let (mark, by_group, candidate) = match seen {
+                Some(seen) => seen,
+                // It was not published when we looked ahead.
+                None => match ring.peek(position) {
+                    Some((mark, by_group)) => (mark, by_group, NO_GROUP),
+                    None => return,
+                },
+            };
             let index = if by_group {
                 mark
             } else {
                 // SAFETY: published by key and not taken.
                 let key = unsafe { ring.key(position) };
-                match self.back.find(mark, key) {
+                // SAFETY: the map holds live groups only, and we hold the claim.
+                let known =
+                    candidate != NO_GROUP && unsafe { self.back.group(candidate).key() } == key;
+                match if known { Some(candidate) } else { self.back.find(mark, key) } {
                     Some(index) => {
                         if std::mem::needs_drop::<K>() {
                             // SAFETY: as above; the head passes it below.
@@ -150,17 +208,9 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
         }
     }
 
-    fn prefetch_block(&self, mark: u32, by_group: bool) {
-        if by_group {
-            prefetch(self.back.slab.at(mark).as_ptr());
-        } else {
-            // The first entry with these hash bits is the right one but for one in billions; `get` compares keys.
-            self.back.map.get(mark, |index| {
-                let block = self.back.slab.at(index).as_ptr();
-                prefetch(block);
-                prefetch(block.cast::<u8>().wrapping_add(64));
-                true
-            });
+    fn prefetch_group(&self, mark: u32) {
+        if let Some(index) = self.back.map.get(mark, |_| true) {
+            prefetch_block(self.back, index);
         }
     }
 
@@ -191,7 +241,7 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
                 self.back.map.prefetch(lane.hash(position + MAP_AHEAD));
             }
             if position + BLOCK_AHEAD < end {
-                self.prefetch_block(lane.hash(position + BLOCK_AHEAD), false);
+                self.prefetch_group(lane.hash(position + BLOCK_AHEAD));
             }
             // SAFETY: between head and tail, once.
             let (Address::Key(hash, key), task) = (unsafe { lane.take(position) }) else {

@@ -93,7 +93,8 @@ impl<K, T, S> Back<K, T, S> {
         let removed = self.map.remove(producer.hash, index);
         debug_assert!(removed, "a live group is in the map");
         producer.live = false;
-        if std::mem::take(&mut consumer.opened) {
+        // SAFETY: as `consumer`.
+        if std::mem::take(unsafe { group.opened() }) {
             // SAFETY: opened says that the state is initialised; it is taken once.
             scratch.garbage_states.push(unsafe { (*block.as_ref().state()).assume_init_read() });
         }

@@ -157,13 +157,15 @@ where
         // SAFETY: this block belongs to an engine with this kind of work, so its state is of this type.
         let state =
             unsafe { NonNull::from(group).cast::<Block<K, T, W::State>>().as_ref() }.state();
+        // SAFETY: we hold the token, and this is the one reference.
+        let is_open = unsafe { group.opened() };
         let run = catch_unwind(AssertUnwindSafe(|| {
-            if !consumer.opened {
+            if !*is_open {
                 turn.phase = Phase::Batch;
                 let opened = core.work.open(key);
                 // SAFETY: we hold the token; the slot is empty.
                 unsafe { (*state).write(opened) };
-                consumer.opened = true;
+                *is_open = true;
                 turn.phase = Phase::Between;
             }
             // SAFETY: we hold the token and the state is open.
@@ -177,7 +179,7 @@ where
                     dropped_badly = true;
                     drop(Failure::from_panic(payload, FailureKind::Panicked));
                 }
-                Phase::Batch if consumer.opened => {
+                Phase::Batch if *is_open => {
                     let failure = Failure::from_panic(payload, FailureKind::Panicked);
                     turn.outcomes.clear();
                     turn.outcomes.resize(planned as usize, Outcome::Retry(failure));
