@@ -150,9 +150,8 @@ fn a_panic_of_hash_inside_many_leaves_the_rest_in_the_vector() {
             .build_sim(1)
             .expect("valid settings");
         let mut tasks: Vec<_> = (0..600).map(|n| (Fragile(n as u32 % 9, n == bad), n)).collect();
-        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            sim.submit_many(&mut tasks)
-        }));
+        let caught =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| sim.submit_many(&mut tasks)));
         assert!(caught.is_err(), "the submitter gets the panic");
         sim.run();
         let mut seen = log.take();

@@ -59,7 +59,10 @@ fn a_full_group_hands_back_within_its_slack_and_others_go_on() {
         let _watch = watch("full group", &engine);
         let taken = fill(&engine);
         assert!(taken > group as u64, "full means more than the capacity waits");
-        assert!(taken <= group as u64 + 4_096 + 1, "slack: what the ingress of a shard holds, {taken}");
+        assert!(
+            taken <= group as u64 + 4_096 + 1,
+            "slack: what the ingress of a shard holds, {taken}"
+        );
         let handle = engine.group(0);
         assert_eq!(handle.try_submit(1).expect_err("full").reason, SubmitReason::GroupFull);
         let mut many = vec![(0, 1), (0, 2)];
