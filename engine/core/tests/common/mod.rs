@@ -41,7 +41,13 @@ pub(crate) fn watchdog(what: &'static str, dump: impl Fn() -> String + Send + 's
     let (stop, stopped) = channel::<()>();
     let thread = std::thread::spawn(move || {
         if stopped.recv_timeout(Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout) {
-            eprintln!("{what}: no end after 60 s: {}", dump());
+            eprintln!("{what}: no end after 60 s");
+            // The figures need locks, which may be what hangs.
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_secs(3));
+                std::process::abort();
+            });
+            eprintln!("{}", dump());
             std::process::abort();
         }
     });
