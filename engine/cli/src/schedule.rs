@@ -11,7 +11,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bgrp::topology::Snapshot;
 use bgrp::{Batch, Engine, Exhausted, Failure, OnExhausted, Outcome, Retry, Verdict, Workers};
 
 use crate::control::Control;
@@ -83,7 +82,8 @@ pub fn run<R>(
     let (judge, worker) = (Arc::clone(work), Arc::clone(work));
     let engine = Engine::<Key, Record>::builder()
         .workers(Workers::fixed(settings.jobs))
-        .machine(machine())
+        // A command inherits the affinity of the thread that starts it.
+        .pin(false)
         .batch_size(settings.batch)
         .capacity(settings.capacity())
         .group_capacity(settings.capacity())
@@ -119,14 +119,6 @@ pub fn run<R>(
         .collect();
     left.sort_by_key(|(_, record)| record.seq);
     Ok((fed, left))
-}
-
-/// This machine, told so that workers are not pinned: a command inherits the affinity of the thread that
-/// starts it, and would have one CPU to itself and no other.
-fn machine() -> Snapshot {
-    let mut machine = Snapshot::read();
-    machine.known = false;
-    machine
 }
 
 fn outcome(answer: Answer) -> Outcome {
