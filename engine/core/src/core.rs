@@ -158,10 +158,14 @@ impl<K, T> Hand<K, T> {
 }
 
 /// Wakes who waits for the end of all work.
+///
+/// The lock is a leaf: nothing is asked and no other lock is taken under it, so a worker may notify with a claim in
+/// hand. A notification between the question and the wait is seen by its number.
 #[derive(Debug)]
 pub(crate) struct DrainWatch {
     waiting: AtomicU64,
-    lock: Mutex<()>,
+    /// The number of notifications that found somebody waiting.
+    notified: Mutex<u64>,
     changed: crate::sync::Condvar,
 }
 
@@ -169,7 +173,7 @@ impl DrainWatch {
     pub(crate) fn new() -> Self {
         Self {
             waiting: AtomicU64::new(0),
-            lock: Mutex::new(()),
+            notified: Mutex::new(0),
             changed: crate::sync::Condvar::new(),
         }
     }
@@ -181,8 +185,8 @@ impl DrainWatch {
             fence(Ordering::SeqCst);
         }
         if self.waiting.load(Ordering::Relaxed) > 0 {
-            if !mutant("drain-no-lock") {
-                drop(self.lock.lock());
+            if !mutant("drain-no-number") {
+                *self.notified.lock() += 1;
             }
             self.changed.notify_all();
         }
@@ -199,18 +203,21 @@ impl DrainWatch {
             // ORDERING: SeqCst fence between the announcement and the first question; pairs with `notify`.
             fence(Ordering::SeqCst);
         }
-        let mut guard = self.lock.lock();
+        let left = || deadline.map(|end| end.saturating_duration_since(std::time::Instant::now()));
+        let is_over = || left().is_some_and(|left| left.is_zero());
         let ended = loop {
+            let seen = *self.notified.lock();
             if done() {
                 break true;
             }
-            let left = deadline.map(|end| end.saturating_duration_since(std::time::Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
+            if is_over() {
                 break false;
             }
-            guard = crate::sync::wait(&self.changed, guard, left);
+            let mut notified = self.notified.lock();
+            while *notified == seen && !is_over() {
+                notified = crate::sync::wait(&self.changed, notified, left());
+            }
         };
-        drop(guard);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         ended
     }

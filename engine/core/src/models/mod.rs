@@ -61,7 +61,7 @@ const MUTANTS: &[(&str, &str)] = &[
     ("timer-no-fence-unkeep", "models::timers::"),
     ("drain-no-fence-notify", "models::watch::drain"),
     ("drain-no-fence-wait", "models::watch::drain"),
-    ("drain-no-lock", "models::watch::drain"),
+    ("drain-no-number", "models::watch::drain"),
     ("starve-no-fence", "models::watch::starved"),
     ("sleep-no-fence", "models::watch::starved"),
     ("hand-take-relaxed", "models::hand::"),
