@@ -150,15 +150,31 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
     }
 
     fn run_ring(&mut self, end: u64) {
+        if self.back.map.heap_bytes() > NEAR_MAP {
+            self.run_far(end);
+        } else {
+            self.run_near(end);
+        }
+    }
+
+    /// Few groups: they stay in the caches by themselves, and a look ahead only costs.
+    fn run_near(&mut self, end: u64) {
         let ring = &self.door.ring;
-        let far = self.back.map.heap_bytes() > NEAR_MAP;
+        while self.back.head < end {
+            let position = self.back.head;
+            let Some((mark, by_group)) = ring.peek(position) else { return };
+            self.sort(position, mark, by_group, NO_GROUP);
+        }
+    }
+
+    /// Many groups: map and control blocks are fetched ahead, so that their cache misses overlap.
+    fn run_far(&mut self, end: u64) {
+        let ring = &self.door.ring;
         let mut ahead = Ahead::new();
-        if far {
-            for position in self.back.head..(self.back.head + MAP_AHEAD).min(end) {
-                // The look-ahead reads cells that may not be published: `peek` says so.
-                if let Some((hash, false)) = ring.peek(position) {
-                    self.back.map.prefetch(hash);
-                }
+        for position in self.back.head..(self.back.head + MAP_AHEAD).min(end) {
+            // The look-ahead reads cells that may not be published: `peek` says so.
+            if let Some((hash, false)) = ring.peek(position) {
+                self.back.map.prefetch(hash);
             }
         }
         for position in self.back.head..(self.back.head + BLOCK_AHEAD).min(end) {
@@ -166,7 +182,7 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
         }
         while self.back.head < end {
             let position = self.back.head;
-            if far && let Some((hash, false)) = ring.peek(position + MAP_AHEAD) {
+            if let Some((hash, false)) = ring.peek(position + MAP_AHEAD) {
                 self.back.map.prefetch(hash);
             }
             let seen = ahead.take(position);
@@ -181,31 +197,37 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
                     None => return,
                 },
             };
-            let index = if by_group {
-                mark
-            } else {
-                // SAFETY: published by key and not taken.
-                let key = unsafe { ring.key(position) };
-                // SAFETY: the map holds live groups only, and we hold the claim.
-                let known =
-                    candidate != NO_GROUP && unsafe { self.back.group(candidate).key() } == key;
-                match if known { Some(candidate) } else { self.back.find(mark, key) } {
-                    Some(index) => {
-                        if std::mem::needs_drop::<K>() {
-                            // SAFETY: as above; the head passes it below.
-                            self.scratch.garbage_keys.push(unsafe { ring.take_key(position) });
-                        }
-                        index
-                    }
-                    // SAFETY: as above.
-                    None => self.back.make(mark, unsafe { ring.take_key(position) }),
-                }
-            };
-            self.back.head = position + 1;
-            // SAFETY: published; the head has passed it, so it is taken once.
-            let task = unsafe { ring.take_task(position) };
-            self.append(index, task);
+            self.sort(position, mark, by_group, candidate);
         }
+    }
+
+    /// Moves the published record at the head to its group. `candidate` is the group that it probably belongs to.
+    #[inline(always)]
+    fn sort(&mut self, position: u64, mark: u32, by_group: bool, candidate: u32) {
+        let ring = &self.door.ring;
+        let index = if by_group {
+            mark
+        } else {
+            // SAFETY: published by key and not taken.
+            let key = unsafe { ring.key(position) };
+            // SAFETY: the map holds live groups only, and we hold the claim.
+            let known = candidate != NO_GROUP && unsafe { self.back.group(candidate).key() } == key;
+            match if known { Some(candidate) } else { self.back.find(mark, key) } {
+                Some(index) => {
+                    if std::mem::needs_drop::<K>() {
+                        // SAFETY: as above; the head passes it below.
+                        self.scratch.garbage_keys.push(unsafe { ring.take_key(position) });
+                    }
+                    index
+                }
+                // SAFETY: as above.
+                None => self.back.make(mark, unsafe { ring.take_key(position) }),
+            }
+        };
+        self.back.head = position + 1;
+        // SAFETY: published; the head has passed it, so it is taken once.
+        let task = unsafe { ring.take_task(position) };
+        self.append(index, task);
     }
 
     fn prefetch_group(&self, mark: u32) {

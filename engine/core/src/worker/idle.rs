@@ -21,10 +21,15 @@
 //!
 //! | operation | order | pairs with | proof |
 //! |---|---|---|---|
-//! | waker: fence before the load of the word | SeqCst | the sleeper's fence | loom_idle, mutant `wake-no-fence` |
-//! | sleeper: fence after the announcement | SeqCst | the waker's fence | loom_idle, mutant `sleep-no-fence` |
-//! | sleeper: last look after the announcement | - | | loom_idle, mutant `sleep-no-recheck` |
-//! | unpark after the pop | - | park | loom_idle, mutant `wake-no-unpark` |
+//! | waker: fence before the load of the word | SeqCst | the sleeper's fence | models::idle `one_sleeper`, mutant `wake-no-fence` |
+//! | sleeper: fence after the announcement | SeqCst | the waker's fence | models::idle `one_sleeper`, mutant `sleep-no-fence` |
+//! | sleeper: last look after the announcement | - | | models::idle `one_sleeper`, mutant `sleep-no-recheck` |
+//! | unpark after the pop | - | park | models::idle `one_sleeper`, mutant `wake-no-unpark` |
+//! | who ends a search as the last wakes the next | - | I3 | models::idle `long_task`, mutant `search-no-chain` |
+//! | who has more than the unit it runs next wakes | - | a last look that found neither | models::idle `long_task`, mutant `refill-no-wake` |
+//!
+//! `wake_all` needs no fence for the sleepers: it takes the stack's lock, so a worker that announces later sees the
+//! status (models::idle `halt`, without a mutant of its own).
 //!
 //! The scheme follows tokio's multi-thread scheduler (searching and sleeping counts in one word) and rayon's sleep
 //! module (announce, fence, look again).
@@ -119,7 +124,7 @@ impl Idle {
 
     /// Wakes every sleeper (status changed).
     pub(crate) fn wake_all(&self, now: u64) {
-        fence(Ordering::SeqCst);
+        // No fence: `wake_one` takes the stack's lock, so who announces after its last look sees the status.
         while self.wake_one(now) {}
     }
 

@@ -49,6 +49,8 @@ where
         let taken = demux.chunk(most);
         let held = self.publish(door);
         let made = (back.made - made) as u32;
+        // A resize that is under way goes on also when no group is made or reclaimed: two tables cost two look-ups.
+        back.map.migrate();
         // Twice as many looks as segments were attached: busy groups are passed over, and the list still shrinks.
         let looks = 2 * (back.attached.len() - attached) + 8;
         back.cool(looks as u32, &mut self.pool);

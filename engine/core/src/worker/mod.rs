@@ -55,7 +55,7 @@ pub(crate) struct Worker<K, T, W: Work<K, T>> {
     /// Whom to look at next, and how many steps each had made then.
     victim: usize,
     seen: Box<[u32]>,
-    random: u64,
+    pub(crate) random: Random,
     /// It was the keeper of the timers and has found no successor yet.
     pub(crate) owes_keeper: bool,
 }
@@ -82,7 +82,7 @@ where
             steps: 0,
             victim: id,
             seen: vec![0; workers].into_boxed_slice(),
-            random: seed | 1,
+            random: Random(seed | 1),
             owes_keeper: false,
         }
     }
@@ -158,7 +158,9 @@ where
         let share = ready.overflow.len() / ready.posts.len() + 1;
         let deque = &self.deque;
         ready.overflow.take(share.min(GRAB), |unit| deque.push(unit));
-        self.deque.pop()
+        let unit = self.deque.pop()?;
+        self.wake_for_stolen();
+        Some(unit)
     }
 
     /// Puts a unit behind all that are ready.
@@ -177,6 +179,14 @@ where
         let ready = &self.core.front.ready;
         if self.deque.len() > 1 || !ready.overflow.is_empty() {
             ready.wake();
+        }
+    }
+
+    /// As [`Worker::wake_for_more`], with the unit that runs next already in hand. On their way from one deque to
+    /// another units are out of sight for a moment: a worker that looked for the last time just then sleeps.
+    fn wake_for_stolen(&self) {
+        if !self.deque.is_empty() {
+            self.core.front.ready.wake();
         }
     }
 
@@ -223,6 +233,7 @@ where
             let _ = self.core.front.ready.posts[other]
                 .stealer
                 .steal_batch_with_limit(&self.deque, room);
+            self.wake_for_more();
         }
     }
 
@@ -231,12 +242,15 @@ where
         let core = self.core();
         let tiers = &core.plan.workers[self.id].steal;
         for tier in tiers.iter().filter(|tier| !tier.is_empty()) {
-            let start = self.random() as usize % tier.len();
+            let start = self.random.next() as usize % tier.len();
             for i in 0..tier.len() {
                 let post = &core.front.ready.posts[tier[(start + i) % tier.len()]];
                 for _ in 0..2 {
                     match post.stealer.steal_batch_with_limit_and_pop(&self.deque, GRAB) {
-                        Steal::Success(unit) => return Some(unit),
+                        Steal::Success(unit) => {
+                            self.wake_for_stolen();
+                            return Some(unit);
+                        }
                         Steal::Empty => break,
                         Steal::Retry => {}
                     }
@@ -268,14 +282,6 @@ where
         any
     }
 
-    /// xorshift64*: which victim, how much jitter.
-    pub(crate) fn random(&mut self) -> u64 {
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        self.random.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
     /// The worker goes: what it has becomes visible to others.
     pub(crate) fn hand_over(&mut self) {
         while let Some(unit) = self.deque.pop() {
@@ -283,5 +289,18 @@ where
         }
         let mut fresh = std::mem::take(&mut self.fresh);
         self.core.front.ready.spill(&mut fresh);
+    }
+}
+
+/// xorshift64*: which victim, how much jitter.
+#[derive(Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 }

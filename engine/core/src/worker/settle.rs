@@ -6,7 +6,7 @@
 
 use std::{hash::Hash, time::Duration};
 
-use super::Worker;
+use super::{Random, Worker};
 use crate::{
     core::Settings,
     flow::exhausted::{Exhausted, Verdict},
@@ -62,7 +62,7 @@ pub(crate) fn settle<K, T>(
     settings: &Settings<K, T>,
     mut turn: Turn<'_, K, T>,
     trouble: Option<Box<Trouble>>,
-    random: u64,
+    random: &mut Random,
     settled: &mut Settled,
 ) -> Option<Box<Trouble>> {
     // Unboxed: a dispatch without a failure comes by here too and must not allocate.
@@ -99,7 +99,7 @@ fn settle_run<K, T>(
     n: u32,
     trouble: &mut Trouble,
     outcomes: &mut dyn Iterator<Item = Outcome>,
-    random: u64,
+    random: &mut Random,
     settled: &mut Settled,
 ) {
     // Indices of the tasks that stay, with their marks. Empty unless something failed: then nothing is allocated.
@@ -108,8 +108,7 @@ fn settle_run<K, T>(
         let attempts = 1 + trouble.marks.get(i).map_or(0, |mark| mark.attempts);
         // SAFETY: the slot holds a task that we own; see the branches for who drops it.
         let task = unsafe { &mut *slot };
-        let fate =
-            judge(settings, turn.key, task, attempts, outcome, random.wrapping_add(i as u64));
+        let fate = judge(settings, turn.key, task, attempts, outcome, random);
         match fate {
             Fate::Done | Fate::Failed(_) => {
                 let ok = {
@@ -156,16 +155,16 @@ fn judge<K, T>(
     task: &mut T,
     attempts: u32,
     outcome: Outcome,
-    random: u64,
+    random: &mut Random,
 ) -> Fate {
     let (failure, wait) = match outcome {
         Outcome::Done => return Fate::Done,
         Outcome::Retry(failure) => {
-            let wait = settings.retry.wait(attempts, &failure, None, random);
+            let wait = settings.retry.wait(attempts, &failure, None, random.next());
             (failure, wait)
         }
         Outcome::RetryAfter(after, failure) => {
-            let wait = settings.retry.wait(attempts, &failure, Some(after), random);
+            let wait = settings.retry.wait(attempts, &failure, Some(after), random.next());
             (failure, wait)
         }
         Outcome::Fail(failure) => (failure, None),

@@ -79,7 +79,10 @@ pub(crate) fn quiet() {
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            let text = info.payload_as_str().unwrap_or_default();
+            let payload = info.payload();
+            let text = payload.downcast_ref::<&str>().copied();
+            let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+            let text = text.unwrap_or_default();
             if !text.contains(WANTED) {
                 before(info);
             }
