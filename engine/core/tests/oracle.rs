@@ -253,7 +253,7 @@ fn draw(plan: &Plan, id: usize, attempt: u32) -> Outcome {
 
 /// The handler panics over this task.
 fn panics(plan: &Plan, id: usize, attempt: u32) -> bool {
-    plan.trouble > 6 && mix(plan.seed ^ mix(id as u64 * 77 + u64::from(attempt))) % 20 == 0
+    plan.trouble > 6 && mix(plan.seed ^ mix(id as u64 * 77 + u64::from(attempt))).is_multiple_of(20)
 }
 
 fn build(plan: &Plan, model: &Arc<Mutex<Model>>) -> Sim<u8, Task> {
@@ -263,11 +263,13 @@ fn build(plan: &Plan, model: &Arc<Mutex<Model>>) -> Sim<u8, Task> {
         let mut model = lock(&m);
         let again = model.verdicts.contains_key(&id);
         let verdict = match asked.exhausted {
-            1 if !again || mix(id as u64) % 3 > 0 && model.now < Duration::from_secs(2) => {
+            1 if !again
+                || !mix(id as u64).is_multiple_of(3) && model.now < Duration::from_secs(2) =>
+            {
                 Verdict::Hold(HOLD)
             }
-            2 if mix(asked.seed ^ id as u64) % 4 == 0 => Verdict::HaltGroup,
-            3 if mix(asked.seed ^ id as u64) % 32 == 0 => Verdict::HaltEngine,
+            2 if mix(asked.seed ^ id as u64).is_multiple_of(4) => Verdict::HaltGroup,
+            3 if mix(asked.seed ^ id as u64).is_multiple_of(32) => Verdict::HaltEngine,
             _ => Verdict::Skip,
         };
         model.verdicts.insert(id, verdict);
