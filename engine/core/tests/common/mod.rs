@@ -66,6 +66,11 @@ where
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // What unwinds next may wait for ever (an engine whose handler is blocked): the watch goes on.
+            std::mem::forget(self.stop.take());
+            return;
+        }
         drop(self.stop.take());
         let _ = self.thread.take().map(JoinHandle::join);
     }
