@@ -207,9 +207,11 @@ impl DrainWatch {
         let is_over = || left().is_some_and(|left| left.is_zero());
         let ended = loop {
             let seen = *self.notified.lock();
+            let held = mutant("drain-asks-under-lock").then(|| self.notified.lock());
             if done() {
                 break true;
             }
+            drop(held);
             if is_over() {
                 break false;
             }

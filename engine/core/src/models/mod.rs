@@ -62,6 +62,7 @@ const MUTANTS: &[(&str, &str)] = &[
     ("drain-no-fence-notify", "models::watch::drain"),
     ("drain-no-fence-wait", "models::watch::drain"),
     ("drain-no-number", "models::watch::drain"),
+    ("drain-asks-under-lock", "models::watch::drain_and_claim"),
     ("starve-no-fence", "models::watch::starved"),
     ("sleep-no-fence", "models::watch::starved"),
     ("hand-take-relaxed", "models::hand::"),

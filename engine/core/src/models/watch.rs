@@ -9,7 +9,7 @@ use super::{ALL, check};
 use crate::{
     core::{DrainWatch, Starved},
     ready::link::{Link, Unit},
-    sync::{AtomicU32, Ordering},
+    sync::{AtomicU32, Mutex, Ordering, mutant},
     worker::idle::Idle,
 };
 
@@ -27,6 +27,26 @@ fn drain() {
             }
         });
         assert!(watch.wait_until(None, || settled.load(Ordering::Relaxed) == 2));
+        worker.join().unwrap();
+    });
+}
+
+/// The question of who waits takes claims (`Core::accepted`), and a worker notifies while it holds one (held tasks in
+/// `Worker::publish`): so nothing is asked under the watch's own lock.
+#[test]
+fn drain_and_claim() {
+    check(ALL, || {
+        let watch = Arc::new(DrainWatch::new());
+        let claim = Arc::new(Mutex::new(0));
+        let (theirs, back) = (watch.clone(), claim.clone());
+        let worker = thread::spawn(move || {
+            let mut held = back.lock();
+            *held += 1;
+            theirs.notify();
+            drop(held);
+            theirs.notify();
+        });
+        assert!(watch.wait_until(None, || *claim.lock() == 1));
         worker.join().unwrap();
     });
 }
