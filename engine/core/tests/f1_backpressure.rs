@@ -64,13 +64,15 @@ fn a_full_group_hands_back_within_its_slack_and_others_go_on() {
             "slack: what the ingress of a shard holds, {taken}"
         );
         let handle = engine.group(0);
+        let reason = handle.submit_timeout(1, MS).expect_err("full").reason;
+        assert_eq!(reason, SubmitReason::TimedOut(MS));
         assert_eq!(handle.try_submit(1).expect_err("full").reason, SubmitReason::GroupFull);
         let mut many = vec![(0, 1), (0, 2)];
         let error = engine.try_submit_many(&mut many).expect_err("full");
         assert_eq!((error.reason, error.accepted, many.len()), (SubmitReason::GroupFull, 0, 2));
         // Ten thousand other keys, among them some with the same bit in the filter, by all ways.
         for key in 1..=10_000 {
-            // The ring of the shard may be full for a moment, until a worker comes round; the group is for good.
+            // The ring that they share with the full group may be full for a moment, and is emptied all the same.
             engine.submit(key, 0).expect("others have room");
         }
         others.wait_for(10_000);

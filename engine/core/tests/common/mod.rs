@@ -5,6 +5,7 @@ use std::{
     collections::HashMap,
     fmt::Debug,
     hash::Hash,
+    io::Write,
     sync::{
         Arc, Mutex, Once, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst},
@@ -41,13 +42,14 @@ pub(crate) fn watchdog(what: &'static str, dump: impl Fn() -> String + Send + 's
     let (stop, stopped) = channel::<()>();
     let thread = std::thread::spawn(move || {
         if stopped.recv_timeout(Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout) {
-            eprintln!("{what}: no end after 60 s");
+            // Past the capture of the test harness, which an abort would swallow.
+            let _ = writeln!(std::io::stderr(), "{what}: no end after 60 s");
             // The figures need locks, which may be what hangs.
             std::thread::spawn(move || {
                 std::thread::sleep(Duration::from_secs(3));
                 std::process::abort();
             });
-            eprintln!("{}", dump());
+            let _ = writeln!(std::io::stderr(), "{}", dump());
             std::process::abort();
         }
     });
@@ -79,6 +81,9 @@ impl Drop for Watchdog {
 /// Panics that a test wants to see carry this text; they are not printed.
 pub(crate) const WANTED: &str = "wanted panic";
 
+/// A test has failed: nobody may wait for what it would have done next, or the failure would look like a hang.
+static FAILED: AtomicBool = AtomicBool::new(false);
+
 pub(crate) fn quiet() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -89,6 +94,7 @@ pub(crate) fn quiet() {
             let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
             let text = text.unwrap_or_default();
             if !text.contains(WANTED) {
+                FAILED.store(true, SeqCst);
                 before(info);
             }
         }));
@@ -262,6 +268,7 @@ pub(crate) struct Latch {
 
 impl Latch {
     pub(crate) fn new() -> Arc<Self> {
+        quiet();
         Arc::default()
     }
     pub(crate) fn open(&self) {
@@ -270,8 +277,9 @@ impl Latch {
     }
     pub(crate) fn wait(&self) {
         let mut open = lock(&self.open);
-        while !*open {
-            open = self.changed.wait(open).unwrap_or_else(PoisonError::into_inner);
+        while !*open && !FAILED.load(SeqCst) {
+            let woken = self.changed.wait_timeout(open, 100 * MS);
+            open = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
