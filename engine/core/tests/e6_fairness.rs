@@ -72,10 +72,10 @@ fn drive(sim: &mut Sim<u32, ()>, schedule: Schedule, tasks: usize, log: &Log<u32
 }
 
 /// How often one group may pass another while more groups are ready than fit into the deques: they share one list then.
-const BOUND: usize = 3;
-/// The same with few groups, which all lie in deques: a worker with a short deque goes round faster, until it looks at the
-/// worker with the long one. It looks at one other every 16 steps.
-const BOUND_IN_DEQUES: usize = 16 * (WORKERS - 1) + 3;
+const BOUND: usize = 4;
+/// The same with few groups, which all lie in deques: a worker with a short deque goes round faster, until it takes from
+/// the worker with the long one. It takes half every 16 steps, and a deque of 64 is gone after six halvings.
+const BOUND_IN_DEQUES: usize = 6 * 16;
 
 #[test]
 fn ten_thousand_groups_that_are_always_ready_take_turns() {

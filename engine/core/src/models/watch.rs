@@ -9,7 +9,7 @@ use super::{ALL, check};
 use crate::{
     core::{DrainWatch, Starved},
     ready::link::{Link, Unit},
-    sync::{AtomicU32, Mutex, Ordering, mutant},
+    sync::{AtomicU32, Mutex, Ordering},
     worker::idle::Idle,
 };
 
