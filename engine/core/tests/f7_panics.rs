@@ -353,7 +353,9 @@ fn eq_of_a_key_costs_the_task_whose_key_it_was() {
 fn eq_of_a_key_while_a_group_is_full_goes_to_the_submitter() {
     let latch = common::Latch::new();
     let gate = latch.clone();
+    // Two workers: while one is held at the latch, the other finds the group full.
     let engine = builder::<Key, u64>()
+        .workers(Workers::fixed(2))
         .group_capacity(1)
         .task_handler(move |(), _| gate.wait())
         .build()
