@@ -35,6 +35,7 @@ struct Draft<K, T> {
     on_exhausted: OnExhausted<K, T>,
     thread_name: String,
     machine: Option<Snapshot>,
+    pin: bool,
 }
 
 /// Describes an [`Engine`]. Every setting has a default; values are checked by `build`.
@@ -58,6 +59,7 @@ impl<K, T> Builder<K, T> {
             on_exhausted: OnExhausted::skip(),
             thread_name: "bgrp".to_owned(),
             machine: None,
+            pin: true,
         };
         Self { draft, open: Box::new(|_| ()) }
     }
@@ -127,6 +129,13 @@ impl<K, T, S> Builder<K, T, S> {
     /// The name of the worker threads, to which their number is added. Default `bgrp`.
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
         self.draft.thread_name = name.into();
+        self
+    }
+
+    /// Whether workers may be pinned where that is safe. Default true. A handler that starts processes wants
+    /// `false`: a child inherits the affinity of the thread that starts it.
+    pub fn pin(mut self, pin: bool) -> Self {
+        self.draft.pin = pin;
         self
     }
 
@@ -302,6 +311,7 @@ impl<K, T> Draft<K, T> {
     {
         let machine = self.machine.unwrap_or_else(Snapshot::read);
         let plan = Plan::new(&machine, self.workers);
+        let plan = if self.pin { plan } else { plan.unpinned() };
         let workers = plan.workers.len();
         let busy = workers.min(plan.effective_cpus.max(1));
         let shards =

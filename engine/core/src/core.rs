@@ -9,9 +9,11 @@ use crate::{
     front::Front,
     group::{block::Group, ring::SharedPool},
     handler::Work,
+    ingress::barrier::Barrier,
+    lifecycle::status::Status,
     ready::link::{Chain, Unit},
     shard::back::Back,
-    sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence},
+    sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence, mutant},
     time::timers::Timers,
     topology::Plan,
 };
@@ -84,7 +86,7 @@ pub(crate) struct Starved {
 }
 
 impl Starved {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { units: Mutex::new(Chain::default()), any: AtomicBool::new(false) }
     }
 
@@ -94,9 +96,11 @@ impl Starved {
         units.push(unit);
         self.any.store(true, Ordering::Relaxed);
         drop(units);
-        // ORDERING: SeqCst fence between the announcement and the caller's second look at the backlog; pairs with
-        // the fence of a worker that settled tasks and then looks for starved shards before it parks.
-        fence(Ordering::SeqCst);
+        if !mutant("starve-no-fence") {
+            // ORDERING: SeqCst fence between the announcement and the caller's second look at the backlog; pairs with
+            // the fence of a worker that settled tasks and then looks for starved shards before it parks.
+            fence(Ordering::SeqCst);
+        }
     }
 
     #[inline]
@@ -119,29 +123,71 @@ pub(crate) struct Hand<K, T> {
     pub(crate) gone: AtomicBool,
 }
 
+impl<K, T> Hand<K, T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            group: crate::sync::AtomicPtr::new(std::ptr::null_mut()),
+            gone: AtomicBool::new(false),
+        }
+    }
+
+    /// Notes the group, then asks whether it still may run. `false`: the engine is halted, nothing is in hand.
+    pub(crate) fn take(
+        &self,
+        group: NonNull<Group<K, T>>,
+        barrier: Barrier,
+        status: &Status,
+    ) -> bool {
+        // ORDERING: store, light barrier, load of the status; close stores the status, pays the heavy barrier, and
+        // loads the hand. Release: who finds this group here also sees all that was done to the one before.
+        let order = if mutant("hand-take-relaxed") { Ordering::Relaxed } else { Ordering::Release };
+        self.group.store(group.as_ptr(), order);
+        barrier.light();
+        if status.stops() {
+            self.lay_down();
+            return false;
+        }
+        true
+    }
+
+    pub(crate) fn lay_down(&self) {
+        // ORDERING: Release: who finds the hand empty (close) sees all that was done to the group.
+        let order = if mutant("hand-lay-relaxed") { Ordering::Relaxed } else { Ordering::Release };
+        self.group.store(std::ptr::null_mut(), order);
+    }
+}
+
 /// Wakes who waits for the end of all work.
+///
+/// The lock is a leaf: nothing is asked and no other lock is taken under it, so a worker may notify with a claim in
+/// hand. A notification between the question and the wait is seen by its number.
 #[derive(Debug)]
 pub(crate) struct DrainWatch {
     waiting: AtomicU64,
-    lock: Mutex<()>,
+    /// The number of notifications that found somebody waiting.
+    notified: Mutex<u64>,
     changed: crate::sync::Condvar,
 }
 
 impl DrainWatch {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             waiting: AtomicU64::new(0),
-            lock: Mutex::new(()),
+            notified: Mutex::new(0),
             changed: crate::sync::Condvar::new(),
         }
     }
 
     /// A worker found nothing to do, halted a group, or is gone.
     pub(crate) fn notify(&self) {
-        // ORDERING: SeqCst fence between what was settled and the look for waiters; pairs with `wait_until`.
-        fence(Ordering::SeqCst);
+        if !mutant("drain-no-fence-notify") {
+            // ORDERING: SeqCst fence between what was settled and the look for waiters; pairs with `wait_until`.
+            fence(Ordering::SeqCst);
+        }
         if self.waiting.load(Ordering::Relaxed) > 0 {
-            drop(self.lock.lock());
+            if !mutant("drain-no-number") {
+                *self.notified.lock() += 1;
+            }
             self.changed.notify_all();
         }
     }
@@ -153,20 +199,27 @@ impl DrainWatch {
         mut done: impl FnMut() -> bool,
     ) -> bool {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        // ORDERING: SeqCst fence between the announcement and the first question; pairs with `notify`.
-        fence(Ordering::SeqCst);
-        let mut guard = self.lock.lock();
+        if !mutant("drain-no-fence-wait") {
+            // ORDERING: SeqCst fence between the announcement and the first question; pairs with `notify`.
+            fence(Ordering::SeqCst);
+        }
+        let left = || deadline.map(|end| end.saturating_duration_since(std::time::Instant::now()));
+        let is_over = || left().is_some_and(|left| left.is_zero());
         let ended = loop {
+            let seen = *self.notified.lock();
+            let held = mutant("drain-asks-under-lock").then(|| self.notified.lock());
             if done() {
                 break true;
             }
-            let left = deadline.map(|end| end.saturating_duration_since(std::time::Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
+            drop(held);
+            if is_over() {
                 break false;
             }
-            guard = crate::sync::wait(&self.changed, guard, left);
+            let mut notified = self.notified.lock();
+            while *notified == seen && !is_over() {
+                notified = crate::sync::wait(&self.changed, notified, left());
+            }
         };
-        drop(guard);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         ended
     }
@@ -183,14 +236,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         let backs = (0..front.doors.len() as u32)
             .map(|shard| CachePadded::new(Mutex::new(Back::new(shard))))
             .collect();
-        let hands = (0..workers)
-            .map(|_| {
-                CachePadded::new(Hand {
-                    group: crate::sync::AtomicPtr::new(std::ptr::null_mut()),
-                    gone: AtomicBool::new(false),
-                })
-            })
-            .collect();
+        let hands = (0..workers).map(|_| CachePadded::new(Hand::new())).collect();
         let now = front.ready.clock.now();
         Self {
             front,

@@ -193,8 +193,12 @@ impl<K, T> Engine<K, T> {
     }
 
     /// Waits until every accepted task has ended or waits in a halted group, without refusing new ones. `false`: the
-    /// time was up first, or the engine was halted before.
+    /// time was up first, or the engine was halted before. From inside a handler of this engine, whose own task cannot
+    /// end meanwhile, it is `false` at once.
     pub fn wait_drain(&self, timeout: Duration) -> bool {
+        if self.front.is_own_worker() {
+            return false;
+        }
         self.control.wait_drained(Instant::now().checked_add(timeout))
     }
 

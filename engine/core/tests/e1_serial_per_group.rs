@@ -275,7 +275,7 @@ impl Hash for Collides {
     }
 }
 
-fn keys_are_apart<K: Hash + Eq + Clone + Send + std::fmt::Debug + 'static>(keys: &[K]) {
+fn keys_are_apart<K: Hash + Eq + Clone + Send + Sync + std::fmt::Debug + 'static>(keys: &[K]) {
     let log = Log::new();
     let seen = log.clone();
     let engine = Engine::<K, u64>::builder()

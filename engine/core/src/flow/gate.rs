@@ -9,10 +9,11 @@
 //! Slack: a group may exceed its capacity by what is in the ring of its shard when it fills up, at most the ring's
 //! capacity.
 //!
-//! | who | does | then looks |
-//! |---|---|---|
-//! | submitter that waits | `waiters` + 1, fence SeqCst | tries again, then sleeps under the lock |
-//! | claim holder | gives cells back, fence SeqCst | at `waiters`, and notifies under the lock |
+//! | who | does | then looks | proof |
+//! |---|---|---|---|
+//! | submitter that waits | `waiters` + 1, fence SeqCst | tries again, then sleeps under the lock | models::gate `room`, mutant `gate-no-fence-submitter` |
+//! | claim holder | gives cells back, fence SeqCst | at `waiters`, and notifies behind the lock | models::gate `room`, mutants `gate-no-fence-claim`, `gate-no-lock` |
+//! | claim holder, group over its capacity | sets FULL under the lock | at the count that it found, and reopens | models::gate `full`, mutant `full-no-second-look` |
 //!
 //! The FULL bit of a group's word is set and cleared under the lock only. Whoever settles tasks of a FULL group and
 //! leaves it at or below the low mark relieves it, even when it has just given the token up: while FULL is set

@@ -31,11 +31,18 @@
 //!
 //! | operation | order | pairs with | proof |
 //! |---|---|---|---|
-//! | `publish` (claim holder) | AcqRel RMW | `settle`, `Word::load` of the token holder | loom_run_flag, mutant `publish-relaxed` |
-//! | `settle` (token holder) | AcqRel RMW | `publish`, `load` of the next claim holder | loom_run_flag, mutant `settle-relaxed` |
-//! | `activate` (idle only) | Relaxed store | the hand-over of the token that follows | loom_run_flag, mutant `activate-busy` |
-//! | `load` | Acquire | `publish` and `settle` | loom_run_flag, mutant `load-relaxed` |
-//! | skipping the RMW because a load says busy | forbidden | | mutant `publish-skips-rmw` |
+//! | `publish` (claim holder) | AcqRel RMW | `settle`, `Word::load` of the token holder | models::run_flag `turns`, mutant `publish-relaxed` |
+//! | `settle` (token holder) | AcqRel RMW | `publish`, `load` of the next claim holder | models::run_flag `turns`, mutant `settle-relaxed` |
+//! | `activate` (idle only) | Relaxed store | the hand-over of the token that follows | models::run_flag `turns`, mutant `activate-busy` |
+//! | `load` | Acquire | `publish` and `settle` | models::run_flag `turns`, mutant `load-relaxed` |
+//! | skipping the RMW because a load says busy | forbidden | | models::run_flag `turns`, mutant `publish-skips-rmw` |
+//! | `linger` (token holder) | AcqRel CAS | `publish` of who takes the token out | models::run_flag `linger_again`, mutant `linger-relaxed` |
+//! | `end_linger` | CAS on flag and sequence | `end_linger` of all others | models::run_flag `linger`, mutants `end-linger-no-cas`, `linger-any-sequence` |
+//! | `halt` | RMW, whose result counts | `publish` | models::run_flag `halt`, mutant `halt-by-load` |
+//! | `set_full` | RMW, whose result counts | `settle` | models::gate `full`, mutant `full-no-second-look` |
+//!
+//! What is not shown: the Acquire half of `end_linger`, `halt` and `set_full` (whoever gets the token loads the word
+//! before it touches the group), and any order of `clear_full` (the gate's lock orders it).
 //!
 //! Cost: one RMW per (chunk, group) that is busy, none where it is idle, and one RMW per turn.
 

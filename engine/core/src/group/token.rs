@@ -51,3 +51,57 @@ impl<K, T> Drop for RunToken<'_, K, T> {
         self.ready.put_back(Unit::group(self.group.cast()));
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        group::block::Slab,
+        ready::link::Kind,
+        time::clock::{Clock, VirtualClock},
+    };
+
+    fn ready() -> Ready {
+        let clock: Arc<dyn Clock> = Arc::new(VirtualClock::new());
+        let deque: crossbeam_deque::Worker<Unit> = crossbeam_deque::Worker::new_fifo();
+        Ready::new(vec![deque.stealer()], clock)
+    }
+
+    #[test]
+    fn netty_15927_a_token_that_is_dropped_on_the_way_puts_its_group_back() {
+        // A failure between taking a group and putting it back left it marked as scheduled, and nobody ran it again.
+        let ready = ready();
+        let mut slab: Slab<u32, u32, ()> = Slab::new(0);
+        let index = slab.add();
+        // SAFETY: the slab outlives the test's use of the block.
+        let group = NonNull::from(unsafe { &slab.at(index).as_ref().group });
+        for _ in 0..3 {
+            let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                // SAFETY: nobody else holds a token of this group.
+                let _token = unsafe { RunToken::new(group, &ready) };
+                std::panic::resume_unwind(Box::new("on the way"));
+            }));
+            assert!(failed.is_err());
+            let mut back = Vec::new();
+            ready.overflow.take(9, |unit| back.push(unit.open()));
+            assert_eq!(back, [Kind::Group(group.cast())], "once, and nowhere else");
+        }
+    }
+
+    #[test]
+    fn a_token_that_rests_or_is_gone_leaves_nothing_behind() {
+        let ready = ready();
+        let mut slab: Slab<u32, u32, ()> = Slab::new(0);
+        let index = slab.add();
+        // SAFETY: the slab outlives the test's use of the block.
+        let group = NonNull::from(unsafe { &slab.at(index).as_ref().group });
+        // SAFETY: nobody else holds a token of this group.
+        let unit = unsafe { RunToken::new(group, &ready) }.rest();
+        assert_eq!(unit.open(), Kind::Group(group.cast()));
+        // SAFETY: as above: the unit stood for the token, and `open` consumed it.
+        unsafe { RunToken::new(group, &ready) }.gone();
+        assert!(!ready.has_units());
+    }
+}

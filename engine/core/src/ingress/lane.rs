@@ -5,12 +5,16 @@
 //! | the producer | cells from `tail` to `head + capacity`, `tail`, `pushing` |
 //! | claim holder | cells from `head` to `tail`, `head` |
 //!
-//! | operation | order | pairs with |
-//! |---|---|---|
-//! | publish (store tail) | Release | claim holder's Acquire load of the tail |
-//! | give back (store head) | Release | producer's Acquire load of the head |
-//! | producer: publish, light barrier, load of the shard's flag | | claim holder: IDLE, heavy barrier, load of the tail (shard/flag.rs) |
-//! | producer: `pushing`, light barrier, load of the status | | close: status, heavy barrier, wait for `pushing` to end |
+//! | operation | order | pairs with | proof |
+//! |---|---|---|---|
+//! | publish (store tail) | Release | load of the tail | models::lane `order`, mutant `lane-publish-relaxed` |
+//! | read (load tail) | Acquire | publish | models::lane `order`, mutant `lane-read-relaxed` |
+//! | give back (store head) | Release | full test | models::lane `order`, mutant `lane-head-relaxed` |
+//! | full test (load head) | Acquire | give back | models::lane `order`, mutant `lane-full-relaxed` |
+//! | retire (store) | Release | `is_spent` | models::lane `retire`, mutant `lane-retire-relaxed` |
+//! | end of a push (store `pushing`) | Release | `settle` | models::lane `close`, mutant `lane-end-relaxed` |
+//! | publish, light barrier, load of the shard's flag | fence | IDLE, heavy barrier, load of the tail (shard/flag.rs) | models::lane `idle`, mutants `barrier-light-missing`, `barrier-heavy-missing` |
+//! | `pushing`, light barrier, load of the status | fence | close: status, heavy barrier, wait for `pushing` to end | models::lane `close`, the same mutants |
 //!
 //! The last line makes the count of accepted tasks exact: after it no lane of the engine grows.
 //!
@@ -161,7 +165,9 @@ impl<K, T> Lane<K, T> {
     /// The producer is gone: the lane may be removed once it is empty.
     pub(crate) fn retire(&self) {
         // ORDERING: Release: the last push comes before it.
-        self.producer.retired.store(true, Ordering::Release);
+        let order =
+            if mutant("lane-retire-relaxed") { Ordering::Relaxed } else { Ordering::Release };
+        self.producer.retired.store(true, order);
     }
 
     /// The producer is gone and everything was taken.

@@ -28,11 +28,12 @@
 //!
 //! | operation | order | pairs with | proof |
 //! |---|---|---|---|
-//! | reserve (CAS tail) | SeqCst | load of the tail in the shard's idle rule | loom_ring `idle`, mutant `ring-reserve-relaxed` |
-//! | publish (store turn) | Release | load turn | loom_ring, mutant `ring-publish-relaxed` |
-//! | read (load turn) | Acquire | publish | loom_ring, mutant `ring-read-relaxed` |
-//! | give back (store head) | Release (SeqCst for blocked submitters) | load head of a producer | loom_ring, mutant `ring-head-relaxed` |
-//! | full test (load head) | Acquire | give back | loom_ring, mutant `ring-full-relaxed` |
+//! | reserve (CAS tail) | SeqCst | load of the tail in the shard's idle rule | models::ring `idle`, mutant `ring-reserve-relaxed` |
+//! | publish (store turn) | Release | load turn | models::ring `order`, mutant `ring-publish-relaxed` |
+//! | read (load turn) | Acquire | publish | models::ring `order`, mutant `ring-read-relaxed` |
+//! | give back (store head) | Release | load head of a producer | models::ring `order`, mutant `ring-head-relaxed` |
+//! | full test (load head) | Acquire | give back | models::ring `order`, mutant `ring-full-relaxed` |
+//! | close (set CLOSED) | RMW | reserve: both change the one word, so the tail then is exact | models::ring `close`, mutant `ring-close-by-store` |
 //!
 //! Positions are u64 and never wrap in practice; turns are 31 bits of them. A producer compares positions as signed
 //! differences, since the tail that it loaded may be older than the head.
@@ -258,13 +259,12 @@ impl<K, T> Ring<K, T> {
         self.cell(position).task.with(|task| unsafe { (*task).assume_init_read() })
     }
 
-    /// Claim holder: all positions below `head` are free again. SeqCst, because blocked submitters are looked for
-    /// next (flow/gate.rs).
+    /// Claim holder: all positions below `head` are free again. Blocked submitters are looked for next, behind a
+    /// fence (`Gate::notify`).
     #[inline]
     pub(crate) fn give_back(&self, head: u64) {
-        // ORDERING: its Release pairs with the Acquire load of the head in `reserve`; SeqCst orders it before the
-        // claim holder's load of the number of waiters (a submitter announces itself, then tries again).
-        let order = if mutant("ring-head-relaxed") { Ordering::Relaxed } else { Ordering::SeqCst };
+        // ORDERING: Release pairs with the Acquire load of the head in `reserve`.
+        let order = if mutant("ring-head-relaxed") { Ordering::Relaxed } else { Ordering::Release };
         self.head.store(head, order);
     }
 
@@ -284,6 +284,9 @@ impl<K, T> Ring<K, T> {
 
     /// Refuses every reservation from now on (I1).
     pub(crate) fn close(&self) {
+        if mutant("ring-close-by-store") {
+            return self.tail.store(self.tail.load(Ordering::SeqCst) | CLOSED, Ordering::SeqCst);
+        }
         // ORDERING: AcqRel: the reservations before it are those that count.
         self.tail.fetch_or(CLOSED, Ordering::AcqRel);
     }

@@ -4,7 +4,7 @@ use std::{ptr::NonNull, sync::Arc};
 
 use loom::thread;
 
-use super::check;
+use super::{ALL, check};
 use crate::{
     flow::gate::{Filter, Gate},
     group::block::{Block, Group},
@@ -47,7 +47,7 @@ impl World {
 /// The ring is full; the claim holder gives cells back, twice; each submitter gets in.
 #[test]
 fn room() {
-    check(2, || {
+    check(4, || {
         let world = World::new();
         for task in [1, 2] {
             world.ring.push(Address::Key(HASH, KEY), task).expect("room");
@@ -78,7 +78,7 @@ fn room() {
 #[test]
 fn full() {
     const LOW: u32 = 1;
-    check(3, || {
+    check(ALL, || {
         let world = World::new();
         let word = &world.block.group.word;
         word.activate(word.load(), 2);

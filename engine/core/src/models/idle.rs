@@ -5,14 +5,14 @@ use std::{ptr::NonNull, sync::Arc};
 
 use loom::thread;
 
-use super::check;
+use super::{ALL, check};
 use crate::{
     lifecycle::status::Status,
     ready::{
         inbox::Inbox,
         link::{Kind, Link, Unit},
     },
-    sync::{AtomicU32, Ordering, mutant},
+    sync::{AtomicU32, Condvar, Mutex, Ordering, mutant, wait},
     worker::idle::{Idle, SUPPRESS},
 };
 
@@ -23,6 +23,10 @@ struct World {
     status: Status,
     links: Vec<Link>,
     left: AtomicU32,
+    /// Unit 0 is a long task: it ends when unit 1 has run.
+    long: bool,
+    second_ran: Mutex<bool>,
+    changed: Condvar,
 }
 
 impl World {
@@ -33,7 +37,16 @@ impl World {
             status: Status::new(),
             links: (0..units).map(|_| Link::new()).collect(),
             left: AtomicU32::new(units),
+            long: false,
+            second_ran: Mutex::new(false),
+            changed: Condvar::new(),
         })
+    }
+
+    fn with_long_task(workers: usize) -> Arc<Self> {
+        let mut world = Self::new(workers, 2);
+        Arc::get_mut(&mut world).expect("nobody else has it yet").long = true;
+        world
     }
 
     /// `ready::Ready::send`. Time stands still: a wake that may be left to who searches is left to it.
@@ -52,7 +65,17 @@ impl World {
 
     /// The last unit halts the engine, as a handler might.
     fn run(&self, unit: Unit) {
-        assert!(matches!(unit.open(), Kind::Group(_)));
+        let Kind::Group(link) = unit.open() else { unreachable!("groups only") };
+        if self.long {
+            let mut ran = self.second_ran.lock();
+            if link == NonNull::from(&self.links[1]) {
+                *ran = true;
+                self.changed.notify_all();
+            }
+            while !*ran {
+                ran = wait(&self.changed, ran, None);
+            }
+        }
         if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.halt();
         }
@@ -69,11 +92,16 @@ impl World {
         for i in 0..workers {
             let mut chain = self.inboxes[(id + i) % workers].take();
             if let Some(unit) = chain.pop() {
-                // What a worker has too much of is for others to steal; here it goes back to an inbox.
-                while let Some(more) = chain.pop() {
-                    self.inboxes[id].push(more);
+                // What a worker has too much of is for others to steal: in its deque, here in its inbox.
+                let more = chain.len() > 0;
+                while let Some(unit) = chain.pop() {
+                    self.inboxes[id].push(unit);
                 }
-                if std::mem::take(searching) && self.idle.end_search() {
+                if more && !mutant("refill-no-wake") {
+                    self.wake();
+                }
+                if std::mem::take(searching) && self.idle.end_search() && !mutant("search-no-chain")
+                {
                     self.wake();
                 }
                 self.run(unit);
@@ -125,7 +153,7 @@ fn end(world: &World, threads: Vec<thread::JoinHandle<()>>) {
 
 #[test]
 fn one_sleeper() {
-    check(3, || {
+    check(ALL, || {
         let world = World::new(1, 1);
         let threads = world.start(1);
         world.send(0, 0);
@@ -136,7 +164,7 @@ fn one_sleeper() {
 /// The second unit may find the only worker anywhere in its loop.
 #[test]
 fn one_sleeper_two_units() {
-    check(2, || {
+    check(6, || {
         let world = World::new(1, 2);
         let threads = world.start(1);
         world.send(0, 0);
@@ -157,10 +185,23 @@ fn two_sleepers() {
     });
 }
 
+/// A unit does not wait behind a long task while a worker sleeps, wherever it was when that worker looked last: in
+/// the inbox, or on its way from the inbox to the deque of the worker that then runs the long task.
+#[test]
+fn long_task() {
+    check(2, || {
+        let world = World::with_long_task(2);
+        let threads = world.start(2);
+        world.send(0, 0);
+        world.send(0, 1);
+        end(&world, threads);
+    });
+}
+
 /// The engine ends at each step of parking.
 #[test]
 fn halt() {
-    check(2, || {
+    check(4, || {
         let world = World::new(2, 0);
         let threads = world.start(2);
         world.halt();

@@ -60,7 +60,7 @@ impl World {
 
 #[test]
 fn each_unit_once() {
-    check(3, || {
+    check(5, || {
         let world = Arc::new(World { items: [(); 3].map(|()| Item::new()), inbox: Inbox::new() });
         let two = world.clone();
         let pusher = thread::spawn(move || {

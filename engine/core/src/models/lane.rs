@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::{check, check_plain};
+use super::{ALL, check, check_plain};
 use crate::{
     ingress::{barrier::Barrier, lane::Lane, ring::Ring},
     lifecycle::status::Status,
@@ -29,7 +29,7 @@ fn drain(lane: &Records, seen: &mut Vec<u32>) {
 /// Three records through two cells.
 #[test]
 fn order() {
-    check(3, || {
+    check(ALL, || {
         let lane = Arc::new(Records::new(2));
         let theirs = lane.clone();
         let producer = thread::spawn(move || {
@@ -51,11 +51,30 @@ fn order() {
     });
 }
 
+/// A lane that says it is spent has nothing in it: the claim holder drops it then.
+#[test]
+fn retire() {
+    check(ALL, || {
+        let lane = Arc::new(Records::new(2));
+        let theirs = lane.clone();
+        let producer = thread::spawn(move || {
+            theirs.push(&mut 0, 0, (), 1).expect("room");
+            theirs.retire();
+        });
+        let mut seen = Vec::new();
+        drain(&lane, &mut seen);
+        if lane.is_spent() {
+            assert_eq!(seen, [1]);
+        }
+        producer.join().unwrap();
+    });
+}
+
 /// Close against a producer, as `Producer::push` and `Core::refuse` do it: what close counts after the handshake is
 /// what was accepted, and it stays so.
 #[test]
 fn close() {
-    check_plain(3, || {
+    check_plain(ALL, || {
         let lane = Arc::new(Records::new(2));
         let status = Arc::new(Status::new());
         let barrier = Barrier::Symmetric;
@@ -84,7 +103,7 @@ fn close() {
 /// A lane and the shard's flag: no record is left in a shard that rests.
 #[test]
 fn idle() {
-    check_plain(3, || {
+    check_plain(ALL, || {
         let flag = Arc::new(Flag::new());
         assert!(flag.ring());
         let lane = Arc::new(Records::new(2));
@@ -99,7 +118,8 @@ fn idle() {
                     lane.push(&mut head, 0, (), task).expect("room");
                     barrier.light();
                     if flag.ring() {
-                        listed.fetch_add(1, Ordering::Relaxed);
+                        // ORDERING: Release pairs with the Acquire below, as push and take of an inbox do.
+                        listed.fetch_add(1, Ordering::Release);
                     }
                 }
             })
@@ -112,8 +132,9 @@ fn idle() {
             }
         };
         let take = || {
+            // ORDERING: Acquire, and Relaxed when there is none: see above.
             listed
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |units| units.checked_sub(1))
+                .fetch_update(Ordering::Acquire, Ordering::Relaxed, |units| units.checked_sub(1))
                 .is_ok()
         };
         look();

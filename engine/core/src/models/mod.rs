@@ -11,12 +11,14 @@
 //! and it explores up to a number of preemptions (`LOOM_MAX_PREEMPTIONS` sets another one).
 
 mod gate;
+mod hand;
 mod idle;
 mod inbox;
 mod lane;
 mod ring;
 mod run_flag;
 mod timers;
+mod watch;
 
 /// Every mutant of the crate with the models that must fail with it. `.ci/mutants` reads this list.
 #[rustfmt::skip]
@@ -25,6 +27,8 @@ const MUTANTS: &[(&str, &str)] = &[
     ("ring-read-relaxed", "models::ring::order"),
     ("ring-head-relaxed", "models::ring::order"),
     ("ring-full-relaxed", "models::ring::order"),
+    ("ring-full-relaxed", "models::ring::lap"),
+    ("ring-close-by-store", "models::ring::close"),
     ("ring-reserve-relaxed", "models::ring::idle"),
     ("flag-rest-relaxed", "models::ring::idle"),
     ("flag-no-second-look", "models::ring::idle"),
@@ -37,7 +41,7 @@ const MUTANTS: &[(&str, &str)] = &[
     ("activate-busy", "models::run_flag::turns"),
     ("publish-skips-rmw", "models::run_flag::turns"),
     ("halt-by-load", "models::run_flag::halt"),
-    ("linger-relaxed", "models::run_flag::linger"),
+    ("linger-relaxed", "models::run_flag::linger_again"),
     ("linger-any-sequence", "models::run_flag::linger"),
     ("end-linger-no-cas", "models::run_flag::linger"),
     ("inbox-push-relaxed", "models::inbox::"),
@@ -46,16 +50,30 @@ const MUTANTS: &[(&str, &str)] = &[
     ("sleep-no-fence", "models::idle::one_sleeper"),
     ("sleep-no-recheck", "models::idle::one_sleeper"),
     ("wake-no-unpark", "models::idle::one_sleeper"),
+    ("refill-no-wake", "models::idle::long_task"),
+    ("search-no-chain", "models::idle::long_task"),
     ("gate-no-fence-submitter", "models::gate::room"),
     ("gate-no-fence-claim", "models::gate::room"),
     ("gate-no-lock", "models::gate::room"),
     ("full-no-second-look", "models::gate::full"),
     ("timer-no-fence-add", "models::timers::"),
     ("timer-no-fence-keep", "models::timers::"),
+    ("timer-no-fence-unkeep", "models::timers::"),
+    ("drain-no-fence-notify", "models::watch::drain"),
+    ("drain-no-fence-wait", "models::watch::drain"),
+    ("drain-no-number", "models::watch::drain"),
+    ("drain-asks-under-lock", "models::watch::drain_and_claim"),
+    ("starve-no-fence", "models::watch::starved"),
+    ("sleep-no-fence", "models::watch::starved"),
+    ("hand-take-relaxed", "models::hand::"),
+    ("hand-lay-relaxed", "models::hand::"),
+    ("barrier-light-missing", "models::hand::"),
+    ("barrier-heavy-missing", "models::hand::"),
     ("lane-publish-relaxed", "models::lane::order"),
     ("lane-read-relaxed", "models::lane::order"),
     ("lane-head-relaxed", "models::lane::order"),
     ("lane-full-relaxed", "models::lane::order"),
+    ("lane-retire-relaxed", "models::lane::retire"),
     ("lane-end-relaxed", "models::lane::close"),
     ("barrier-light-missing", "models::lane::close"),
     ("barrier-heavy-missing", "models::lane::close"),
@@ -63,10 +81,15 @@ const MUTANTS: &[(&str, &str)] = &[
     ("barrier-heavy-missing", "models::lane::idle"),
 ];
 
-/// Explores `model` with at most `preemptions` preemptions in one run.
+/// No bound: every execution that loom can tell from the others.
+const ALL: usize = usize::MAX;
+
+/// Explores `model` with at most `preemptions` preemptions in one execution.
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound.get_or_insert(preemptions);
+    if builder.preemption_bound.is_none() && preemptions != ALL {
+        builder.preemption_bound = Some(preemptions);
+    }
     builder.max_branches = 10_000;
     let runs = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
     let counted = runs.clone();

@@ -4,7 +4,7 @@ use std::{ptr::NonNull, sync::Arc};
 
 use loom::thread;
 
-use super::check;
+use super::{ALL, check};
 use crate::{
     group::state::{Published, State, Word},
     ready::{
@@ -133,7 +133,7 @@ impl Group {
 /// Two chunks against two workers that pass the token on through the ready list.
 #[test]
 fn turns() {
-    check(3, || {
+    check(ALL, || {
         let group = Group::new();
         let workers = [1, 2].map(|most| {
             let group = group.clone();
@@ -145,7 +145,9 @@ fn turns() {
                 group.list();
             }
         }
-        workers.into_iter().for_each(|worker| drop(worker.join().unwrap()));
+        workers.into_iter().for_each(|worker| {
+            worker.join().unwrap();
+        });
         group.end(3);
     });
 }
@@ -154,7 +156,7 @@ fn turns() {
 /// step (R1).
 #[test]
 fn give_up() {
-    check(3, || {
+    check(ALL, || {
         let group = Group::new();
         let theirs = group.clone();
         let worker = thread::spawn(move || while theirs.step(1) {});
@@ -173,7 +175,7 @@ fn give_up() {
 #[test]
 fn linger() {
     const BATCH: u32 = 2;
-    check(3, || {
+    check(ALL, || {
         let group = Group::new();
         let mut tail = 0;
         let linger = |group: &Group| {
@@ -221,10 +223,54 @@ fn linger() {
     });
 }
 
+/// A token holder that lets a rest linger, against a claim holder that fills the batch. No timer: its lock would
+/// order what the word must order alone.
+#[test]
+fn linger_again() {
+    const BATCH: u32 = 2;
+    check(ALL, || {
+        let group = Group::new();
+        let mut tail = 0;
+        assert_eq!(group.chunk(&mut tail, 2).1, Published::Token);
+        let theirs = group.clone();
+        let worker = thread::spawn(move || {
+            let n = theirs.tasks(1);
+            let after = theirs.word.settle(n);
+            if after.is_idle() {
+                return;
+            }
+            // SAFETY: the token is still ours.
+            theirs.consumer.with_mut(|consumer| unsafe { (*consumer).since += 1 });
+            if theirs.word.linger(BATCH).is_err() {
+                theirs.turn(BATCH);
+            }
+        });
+        for _ in 0..2 {
+            let (count, meaning) = group.chunk(&mut tail, 1);
+            match meaning {
+                Published::Token => group.list(),
+                Published::Lingering if count >= BATCH => {
+                    if group.word.end_linger(None) {
+                        group.turn(BATCH);
+                    }
+                }
+                Published::Lingering | Published::Busy => {}
+                Published::Held => unreachable!("nobody halts it"),
+            }
+        }
+        worker.join().unwrap();
+        // The engine drains.
+        if group.word.end_linger(None) {
+            group.turn(BATCH);
+        }
+        group.end(4);
+    });
+}
+
 /// The first turn halts the group: what is held is exact, whichever side counts it.
 #[test]
 fn halt() {
-    check(3, || {
+    check(ALL, || {
         let group = Group::new();
         let mut tail = 0;
         assert_eq!(group.chunk(&mut tail, 2).1, Published::Token);

@@ -4,10 +4,14 @@ use std::{ptr::NonNull, sync::Arc, time::Duration};
 
 use loom::thread;
 
-use super::check;
+use super::{ALL, check};
 use crate::{
+    ready::Ready,
     sync::{Condvar, Mutex, wait},
-    time::timers::{Entry, KeeperCall, Timers},
+    time::{
+        clock::VirtualClock,
+        timers::{Entry, KeeperCall, Timers},
+    },
 };
 
 const MS: u64 = 1_000_000;
@@ -19,7 +23,7 @@ struct Parker {
 }
 
 fn nudged(before: Option<u64>) {
-    check(3, move || {
+    check(ALL, move || {
         let timers = Arc::new(Timers::<u32, u32>::new(0));
         // The group behind an entry is never looked at here: nothing fires.
         let entry = || Entry::Linger(NonNull::dangling(), 0);
@@ -56,4 +60,38 @@ fn a_first_entry() {
 #[test]
 fn an_earlier_entry() {
     nudged(Some(9 * MS));
+}
+
+/// Workers 0 and 1 sleep, and 1 keeps the time. It wakes and has something to run, perhaps for long, while a third
+/// worker adds an entry: worker 0 must be called, by the one or by the other.
+#[test]
+fn a_keeper_that_leaves() {
+    check(ALL, || {
+        let stealers = [(); 2].map(|()| crossbeam_deque::Worker::new_fifo().stealer());
+        let ready = Arc::new(Ready::new(stealers.into(), Arc::new(VirtualClock::new())));
+        let timers = Arc::new(Timers::<u32, u32>::new(0));
+        ready.idle.announce(0, false);
+        ready.idle.announce(1, false);
+        assert_eq!(timers.keep(1, 0), None, "nothing waits yet");
+        let (theirs, idle) = (timers.clone(), ready.clone());
+        let keeper = thread::spawn(move || {
+            // `Worker::sleep`, then `Worker::find_and_run`.
+            let owes = theirs.unkeep(1);
+            let searching = !idle.idle.cancel(1);
+            if searching && idle.idle.end_search() {
+                idle.wake();
+            }
+            if owes && theirs.any() {
+                idle.idle.wake_one(0);
+            }
+        });
+        let entry = Entry::Linger(NonNull::dangling(), 0);
+        ready.call_keeper(timers.add([(2 * MS, entry)], || false));
+        keeper.join().unwrap();
+        assert_eq!(
+            ready.idle.sleepers(),
+            0,
+            "an entry waits, a worker sleeps, and nobody keeps the time"
+        );
+    });
 }

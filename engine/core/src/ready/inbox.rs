@@ -5,8 +5,8 @@
 //!
 //! | operation | order | pairs with | proof |
 //! |---|---|---|---|
-//! | push (CAS head) | Release | take | loom_inbox, mutant `inbox-push-relaxed` |
-//! | take (swap head) | Acquire | push | loom_inbox, mutant `inbox-take-relaxed` |
+//! | push (CAS head) | Release | take | models::inbox, mutant `inbox-push-relaxed` |
+//! | take (swap head) | Acquire | push | models::inbox, mutant `inbox-take-relaxed` |
 //!
 //! Cost: one RMW a push, one RMW for all that is taken. Lock-free.
 

@@ -17,10 +17,10 @@
 //!
 //! | operation | order | pairs with | proof |
 //! |---|---|---|---|
-//! | `rest` (store IDLE) | SeqCst | `ring` (load) | loom_ring `idle`, mutant `flag-rest-relaxed` |
-//! | look at the tail after `rest` | SeqCst | reserve | loom_ring `idle`, mutant `flag-no-second-look` |
-//! | heavy barrier for unpublished | fence | light barrier of the producer | loom_ring `idle_gap`, mutants `barrier-light-missing`, `barrier-heavy-missing` |
-//! | `ring`: IDLE to READY | SeqCst CAS | other producers: one of them gets the unit | loom_ring, mutant `flag-ring-no-cas` |
+//! | `rest` (store IDLE) | SeqCst | `ring` (load) | models::ring `idle`, mutant `flag-rest-relaxed` |
+//! | look at the tail after `rest` | SeqCst | reserve | models::ring `idle`, mutant `flag-no-second-look` |
+//! | heavy barrier for unpublished | fence | light barrier of the producer | models::ring `idle_gap`, mutants `barrier-light-missing`, `barrier-heavy-missing` |
+//! | `ring`: IDLE to READY | SeqCst CAS | other producers: one of them gets the unit | models::ring `idle`, mutant `flag-ring-no-cas` |
 
 use crate::ingress::{barrier::Barrier, ring::Ring};
 use crate::sync::{AtomicU32, Ordering, mutant, seqcst_for_loom};

@@ -10,7 +10,14 @@
 //!
 //! Race: a worker puts an entry in whose deadline is before the one that the keeper sleeps for. It stores `next`,
 //! fences, and looks for a keeper to nudge; the keeper announces itself, fences, and looks at `next`. If there is no
-//! keeper, it wakes a sleeper, who becomes the keeper. A keeper that finds a unit to run wakes a successor first.
+//! keeper, it wakes a sleeper, who becomes the keeper. A keeper resigns, fences, and looks at `next` too; if something
+//! waits there and it finds a unit to run, it wakes a successor first.
+//!
+//! | operation | order | pairs with | proof |
+//! |---|---|---|---|
+//! | `add`: store of `next`, fence, load of `keeper` | SeqCst | the two below | models::timers, mutant `timer-no-fence-add` |
+//! | `keep`: CAS of `keeper`, fence, load of `next` | SeqCst | `add` | models::timers, mutant `timer-no-fence-keep` |
+//! | `unkeep`: CAS of `keeper`, fence, load of `next` | SeqCst | `add` | models::timers `a_keeper_that_leaves`, mutant `timer-no-fence-unkeep` |
 
 use std::{ptr::NonNull, time::Duration};
 
@@ -159,7 +166,15 @@ impl<K, T> Timers<K, T> {
     /// Worker `id` is awake. `true`: it was the keeper, and something still waits for a time.
     pub(crate) fn unkeep(&self, id: usize) -> bool {
         let was = self.keeper.compare_exchange(id, NOBODY, Ordering::Relaxed, Ordering::Relaxed);
-        was.is_ok() && self.any()
+        if was.is_err() {
+            return false;
+        }
+        if !mutant("timer-no-fence-unkeep") {
+            // ORDERING: SeqCst fence between the resignation and the look at `next`; pairs with `add`: it finds
+            // nobody and has a keeper appointed, or we see its entry.
+            fence(Ordering::SeqCst);
+        }
+        self.any()
     }
 }
 

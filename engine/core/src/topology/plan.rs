@@ -141,6 +141,18 @@ impl Plan {
         let spin = effective > 1 && count <= effective && within_quota;
         Self { workers, effective_cpus: effective, pinned, spin, nodes, notes }
     }
+
+    /// The same number of workers, free to run on any CPU, and without spinning: for handlers that start processes (a
+    /// child inherits the affinity of its parent) or leave the CPU to others.
+    #[must_use]
+    pub fn unpinned(self) -> Self {
+        let mut notes = self.notes;
+        if self.pinned {
+            notes.push("workers are not pinned: not wanted".to_owned());
+        }
+        let workers = roaming(self.workers.len());
+        Self { workers, pinned: false, spin: false, nodes: 1, notes, ..self }
+    }
 }
 
 /// CPUs that are online and in the mask; those online if that leaves none.

@@ -47,7 +47,7 @@ where
         let mut demux =
             Demux { door, back: &mut back, pool: &mut self.pool, scratch: &mut self.scratch };
         let taken = demux.chunk(most);
-        self.publish(door);
+        let held = self.publish(door);
         let made = (back.made - made) as u32;
         // A resize that is under way goes on also when no group is made or reclaimed: two tables cost two look-ups.
         back.map.migrate();
@@ -60,6 +60,10 @@ where
         }
         let more = !self.let_rest(door, &mut back, taken);
         drop(back);
+        if held {
+            // Not under the claim: who waits for a drain takes claims under the lock of the watch.
+            self.core().watch.notify();
+        }
 
         self.allowance = self.allowance.saturating_sub(u64::from(taken));
         add(&self.post().counters.taken, u64::from(taken));
@@ -92,7 +96,9 @@ where
     }
 
     /// Makes the chunk's tasks countable; what becomes busy goes to `fresh`.
-    fn publish(&mut self, door: &Door<K, T>) {
+    /// `true`: some of the tasks went to groups that are halted.
+    fn publish(&mut self, door: &Door<K, T>) -> bool {
+        let mut held = false;
         let core = self.core();
         let linger = core.settings.flush > Duration::ZERO && !core.front.status.refuses();
         let now = if linger { core.front.ready.clock.now() } else { 0 };
@@ -109,7 +115,7 @@ where
                 Published::Held => {
                     // ORDERING: SeqCst, see `Core::is_drained`.
                     core.held.tasks.fetch_add(u64::from(grown.added), Ordering::SeqCst);
-                    core.watch.notify();
+                    held = true;
                 }
                 Published::Token if linger && count < core.settings.batch => {
                     self.linger_anew(group, now);
@@ -121,6 +127,7 @@ where
         }
         self.scratch.touched.clear();
         self.insert_lingers();
+        held
     }
 
     fn note_full(&self, door: &Door<K, T>, group: NonNull<Group<K, T>>) {

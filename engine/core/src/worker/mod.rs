@@ -4,19 +4,18 @@
 //! calls it from outside, one worker at a time (sim.rs). Both drive the same code.
 //!
 //! Where the next unit comes from, in this order: own deque, own inbox, overflow list, other workers (near first).
-//! Every 16 steps a worker looks at the timers, at starved shards, and at one other worker: one that does not move,
-//! or that has much more, gives half of its deque away, though nobody here is idle. That bounds the wait of a
-//! ready unit behind a long task (row E6).
+//! Every 16 steps a worker looks at the timers, at starved shards, and at other workers (steal.rs).
 
 pub(crate) mod idle;
 pub(crate) mod look;
 pub(crate) mod pool;
 pub(crate) mod settle;
+pub(crate) mod steal;
 pub(crate) mod turn;
 
 use std::{hash::Hash, sync::Arc};
 
-use crossbeam_deque::{Steal, Worker as Deque};
+use crossbeam_deque::Worker as Deque;
 
 use crate::{
     core::Core,
@@ -158,7 +157,9 @@ where
         let share = ready.overflow.len() / ready.posts.len() + 1;
         let deque = &self.deque;
         ready.overflow.take(share.min(GRAB), |unit| deque.push(unit));
-        self.deque.pop()
+        let unit = self.deque.pop()?;
+        self.wake_for_stolen();
+        Some(unit)
     }
 
     /// Puts a unit behind all that are ready.
@@ -173,10 +174,18 @@ where
     }
 
     /// This worker runs one unit next, and that may take long: whatever else it has must have somebody awake for it.
-    fn wake_for_more(&self) {
+    pub(crate) fn wake_for_more(&self) {
         let ready = &self.core.front.ready;
         if self.deque.len() > 1 || !ready.overflow.is_empty() {
             ready.wake();
+        }
+    }
+
+    /// As [`Worker::wake_for_more`], with the unit that runs next already in hand. On their way from one deque to
+    /// another units are out of sight for a moment: a worker that looked for the last time just then sleeps.
+    pub(crate) fn wake_for_stolen(&self) {
+        if !self.deque.is_empty() {
+            self.core.front.ready.wake();
         }
     }
 
@@ -200,57 +209,7 @@ where
     fn look_around(&mut self) {
         self.fire_timers();
         self.core.feed_starved();
-        let workers = self.seen.len();
-        if workers == 1 {
-            return;
-        }
-        self.victim = (self.victim + 1) % workers;
-        if self.victim == self.id {
-            self.victim = (self.victim + 1) % workers;
-        }
-        let other = self.victim;
-        let ready = &self.core.front.ready;
-        let steps = ready.steps(other);
-        let stands = std::mem::replace(&mut self.seen[other], steps) == steps;
-        let post = &ready.posts[other];
-        if stands && !post.inbox.is_empty() {
-            let mut chain = post.inbox.take();
-            self.queue_all(&mut chain);
-        }
-        let (theirs, ours) = (self.core.front.ready.posts[other].stealer.len(), self.deque.len());
-        let room = DEQUE_LIMIT.saturating_sub(ours).min(GRAB);
-        if theirs > 0 && room > 0 && (stands || theirs > 2 * ours + 1) {
-            let _ = self.core.front.ready.posts[other]
-                .stealer
-                .steal_batch_with_limit(&self.deque, room);
-        }
-    }
-
-    /// Near workers first, each tier from a random start; a victim that is contended is left for the next one.
-    fn steal(&mut self) -> Option<Unit> {
-        let core = self.core();
-        let tiers = &core.plan.workers[self.id].steal;
-        for tier in tiers.iter().filter(|tier| !tier.is_empty()) {
-            let start = self.random.next() as usize % tier.len();
-            for i in 0..tier.len() {
-                let post = &core.front.ready.posts[tier[(start + i) % tier.len()]];
-                for _ in 0..2 {
-                    match post.stealer.steal_batch_with_limit_and_pop(&self.deque, GRAB) {
-                        Steal::Success(unit) => return Some(unit),
-                        Steal::Empty => break,
-                        Steal::Retry => {}
-                    }
-                }
-                if !post.inbox.is_empty() {
-                    let mut chain = post.inbox.take();
-                    self.queue_all(&mut chain);
-                    if let Some(unit) = self.deque.pop() {
-                        return Some(unit);
-                    }
-                }
-            }
-        }
-        None
+        self.balance();
     }
 
     /// `true`: something became ready.

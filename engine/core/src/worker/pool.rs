@@ -150,7 +150,8 @@ where
         }
         ready.idle.announce(self.id, std::mem::take(searching));
         // From here on whoever makes a unit visible wakes somebody, or this look finds it.
-        if !self.has_work() && !core.front.status.stops() {
+        let found = self.has_work();
+        if !found && !core.front.status.stops() {
             self.owes_keeper = false;
             let timeout = core.timers.keep(self.id, ready.clock.now());
             ready.idle.park(self.id, timeout);
@@ -158,6 +159,11 @@ where
         }
         if !ready.idle.cancel(self.id) {
             // Somebody took us off the stack to wake us: we count as searching.
+            *searching = true;
+        } else if found {
+            // What we saw may be what a wake was left to us for, while we searched, and we may take something else
+            // first: we search on, so that the next one is woken when we have found something (I3).
+            ready.idle.resume_search();
             *searching = true;
         }
     }

@@ -65,7 +65,8 @@ pub(crate) fn settle<K, T>(
     random: &mut Random,
     settled: &mut Settled,
 ) -> Option<Box<Trouble>> {
-    let mut trouble = trouble.unwrap_or_default();
+    // Unboxed: a dispatch without a failure comes by here too and must not allocate.
+    let mut trouble = trouble.map_or_else(Trouble::default, |boxed| *boxed);
     // The tasks that a task handler has finished were at the head, with their marks.
     let passed = (turn.done as usize).min(trouble.marks.len());
     trouble.marks.drain(..passed);
@@ -88,7 +89,7 @@ pub(crate) fn settle<K, T>(
         }
         *turn.outcomes = outcomes;
     }
-    (!trouble.marks.is_empty()).then_some(trouble)
+    (!trouble.marks.is_empty()).then(|| Box::new(trouble))
 }
 
 /// Settles the `n` tasks at the head, one outcome each.

@@ -89,21 +89,14 @@ where
             }
             Next::Go => self.queue(token.rest()),
         }
-        core.hands[self.id].group.store(std::ptr::null_mut(), Ordering::Release);
+        core.hands[self.id].lay_down();
     }
 
     /// Notes what this worker has in hand, then asks whether it still may run it. Close does it the other way
     /// round: it halts, pays the heavy barrier, and then looks at the hands.
     fn take_in_hand(&self, group: NonNull<Group<K, T>>) -> bool {
-        let hand = &self.core().hands[self.id].group;
-        // ORDERING: Relaxed store, light barrier, load of the status: pairs with the heavy barrier in close.
-        hand.store(group.as_ptr(), Ordering::Relaxed);
-        self.core().front.barrier.light();
-        if self.core().front.status.stops() {
-            hand.store(std::ptr::null_mut(), Ordering::Release);
-            return false;
-        }
-        true
+        let core = self.core();
+        core.hands[self.id].take(group, core.front.barrier, &core.front.status)
     }
 
     fn back_off(&mut self, token: RunToken<'_, K, T>, wait: Duration) {

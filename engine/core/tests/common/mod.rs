@@ -5,6 +5,7 @@ use std::{
     collections::HashMap,
     fmt::Debug,
     hash::Hash,
+    io::Write,
     sync::{
         Arc, Mutex, Once, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst},
@@ -41,7 +42,14 @@ pub(crate) fn watchdog(what: &'static str, dump: impl Fn() -> String + Send + 's
     let (stop, stopped) = channel::<()>();
     let thread = std::thread::spawn(move || {
         if stopped.recv_timeout(Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout) {
-            eprintln!("{what}: no end after 60 s: {}", dump());
+            // Past the capture of the test harness, which an abort would swallow.
+            let _ = writeln!(std::io::stderr(), "{what}: no end after 60 s");
+            // The figures need locks, which may be what hangs.
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_secs(3));
+                std::process::abort();
+            });
+            let _ = writeln!(std::io::stderr(), "{}", dump());
             std::process::abort();
         }
     });
@@ -60,6 +68,11 @@ where
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // What unwinds next may wait for ever (an engine whose handler is blocked): the watch goes on.
+            std::mem::forget(self.stop.take());
+            return;
+        }
         drop(self.stop.take());
         let _ = self.thread.take().map(JoinHandle::join);
     }
@@ -68,13 +81,20 @@ impl Drop for Watchdog {
 /// Panics that a test wants to see carry this text; they are not printed.
 pub(crate) const WANTED: &str = "wanted panic";
 
+/// A test has failed: nobody may wait for what it would have done next, or the failure would look like a hang.
+static FAILED: AtomicBool = AtomicBool::new(false);
+
 pub(crate) fn quiet() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            let text = info.payload_as_str().unwrap_or_default();
+            let payload = info.payload();
+            let text = payload.downcast_ref::<&str>().copied();
+            let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+            let text = text.unwrap_or_default();
             if !text.contains(WANTED) {
+                FAILED.store(true, SeqCst);
                 before(info);
             }
         }));
@@ -248,6 +268,7 @@ pub(crate) struct Latch {
 
 impl Latch {
     pub(crate) fn new() -> Arc<Self> {
+        quiet();
         Arc::default()
     }
     pub(crate) fn open(&self) {
@@ -256,8 +277,9 @@ impl Latch {
     }
     pub(crate) fn wait(&self) {
         let mut open = lock(&self.open);
-        while !*open {
-            open = self.changed.wait(open).unwrap_or_else(PoisonError::into_inner);
+        while !*open && !FAILED.load(SeqCst) {
+            let woken = self.changed.wait_timeout(open, 100 * MS);
+            open = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }

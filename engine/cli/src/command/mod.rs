@@ -1,0 +1,14 @@
+//! Commands: put together, started, watched, stopped, and their output kept whole.
+//!
+//! ```text
+//! records -> argv (fits the system's limits) -> child: spawn, pipes, deadline -> Ended
+//!                                                |
+//!                                             running: who can be signalled
+//! ```
+
+pub mod argv;
+pub mod capture;
+pub mod child;
+pub mod limits;
+pub mod running;
+pub mod supply;

@@ -1,0 +1,517 @@
+//! Random operations on the deterministic engine, against a plain model: per key a queue of what was accepted.
+//!
+//! The model does not predict which worker runs what and when. It says what must hold whatever the schedule: order per
+//! key and way in, attempts in place, waits kept, nothing lost, nothing twice, everything accounted for at close.
+
+mod common;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bgrp::{
+    Engine, Exhausted, Failure, GroupHandle, OnExhausted, Outcome, Producer, Retry, Sim,
+    SubmitReason, Verdict, Workers, topology::Snapshot,
+};
+use common::{Counted, MS, Tally, WANTED, lock, mix, quiet};
+use proptest::prelude::*;
+
+const LANES: usize = 3;
+const RETRY: Duration = Duration::from_millis(7);
+const ASKED: Duration = Duration::from_millis(3);
+const HOLD: Duration = Duration::from_millis(5);
+
+#[derive(Clone, Debug)]
+enum Op {
+    Submit(u8),
+    Handle(u8),
+    DropHandle(u8),
+    Many(Vec<u8>),
+    Lane(u8, u8),
+    DropLane(u8),
+    Step(u8),
+    Run,
+    Advance(u8),
+}
+
+#[derive(Clone, Debug)]
+struct Plan {
+    seed: u64,
+    workers: usize,
+    batched: bool,
+    batch: usize,
+    flush: u64,
+    capacity: usize,
+    group_capacity: usize,
+    idle: usize,
+    attempts: u32,
+    exhausted: u8,
+    /// Of 16 attempts, this many are not simply done.
+    trouble: u64,
+    finish: bool,
+    ops: Vec<Op>,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let key = 0u8..10;
+    prop_oneof![
+        4 => key.clone().prop_map(Op::Submit),
+        2 => key.clone().prop_map(Op::Handle),
+        1 => key.clone().prop_map(Op::DropHandle),
+        2 => prop::collection::vec(key.clone(), 0..12).prop_map(Op::Many),
+        2 => (0..LANES as u8, key).prop_map(|(lane, key)| Op::Lane(lane, key)),
+        1 => (0..LANES as u8).prop_map(Op::DropLane),
+        8 => (0u8..8).prop_map(Op::Step),
+        1 => Just(Op::Run),
+        2 => (0u8..12).prop_map(Op::Advance),
+    ]
+}
+
+fn plan() -> impl Strategy<Value = Plan> {
+    (
+        (any::<u64>(), 1usize..5, any::<bool>(), 1usize..9, prop_oneof![Just(0u64), 1u64..20]),
+        (64usize..400, prop_oneof![1usize..8, Just(1 << 16)], 0usize..12, 1u32..4, 0u8..4),
+        (0u64..14, any::<bool>(), prop::collection::vec(op(), 1..250)),
+    )
+        .prop_map(
+            |(
+                (seed, workers, batched, batch, flush),
+                (capacity, group_capacity, idle, attempts, exhausted),
+                (trouble, finish, ops),
+            )| Plan {
+                seed,
+                workers,
+                batched,
+                batch,
+                flush,
+                capacity,
+                group_capacity,
+                idle,
+                attempts,
+                exhausted,
+                trouble,
+                finish,
+                ops,
+            },
+        )
+}
+
+/// A task: who it is, and by which way it came (0: in the common order; else a lane of its own).
+#[derive(Debug)]
+struct Task {
+    id: usize,
+    source: usize,
+    counted: Counted,
+}
+
+#[derive(Debug, Default)]
+struct KeyModel {
+    /// Tasks that stay at the head, in their order, with their attempts, and whether the policy holds them.
+    head: Vec<(usize, u32, bool)>,
+    /// Accepted tasks that were never offered to the handler, per way in.
+    queues: HashMap<usize, VecDeque<usize>>,
+    not_before: Duration,
+    halted: bool,
+}
+
+#[derive(Debug, Default)]
+struct Model {
+    keys: HashMap<u8, KeyModel>,
+    now: Duration,
+    done: u64,
+    failed: u64,
+    retries: u64,
+    accepted: u64,
+    engine_halted: bool,
+    /// The policy was asked about these tasks since the last look: what it said.
+    verdicts: HashMap<usize, Verdict>,
+    wrong: Vec<String>,
+}
+
+impl Model {
+    fn check(&mut self, ok: bool, what: impl FnOnce() -> String) {
+        if !ok {
+            self.wrong.push(what());
+        }
+    }
+
+    fn accept(&mut self, key: u8, source: usize, id: usize) {
+        self.accepted += 1;
+        self.keys.entry(key).or_default().queues.entry(source).or_default().push_back(id);
+    }
+
+    /// The handler is offered these tasks, oldest first.
+    fn offer(&mut self, key: u8, tasks: &[(usize, usize, u32)]) {
+        let (now, engine_halted) = (self.now, self.engine_halted);
+        let model = self.keys.entry(key).or_default();
+        let mut wrong = Vec::new();
+        if now < model.not_before {
+            wrong.push(format!("key {key} ran at {now:?}, before {:?}", model.not_before));
+        }
+        if model.halted || engine_halted {
+            wrong.push(format!("key {key} ran although it is halted"));
+        }
+        for (i, (id, source, attempt)) in tasks.iter().enumerate() {
+            match model.head.get(i) {
+                Some((wanted, attempts, held)) => {
+                    if wanted != id || *held {
+                        wrong.push(format!("key {key}: {id} before {wanted} (held: {held})"));
+                    }
+                    if attempts + 1 != *attempt {
+                        wrong.push(format!("{id}: attempt {attempt} after {attempts}"));
+                    }
+                }
+                None => {
+                    let next = model.queues.entry(*source).or_default().pop_front();
+                    if next != Some(*id) || *attempt != 1 {
+                        wrong.push(format!("key {key}: {id} before {next:?}, attempt {attempt}"));
+                    }
+                    model.head.push((*id, 0, false));
+                }
+            }
+        }
+        self.wrong.append(&mut wrong);
+    }
+
+    fn settle(&mut self, key: u8, attempts: u32, outcomes: &[Outcome]) {
+        // What stays, stays in its order. Verdicts of this very dispatch are not known yet: see `verdict`.
+        let now = self.now;
+        let mut kept = Vec::new();
+        let mut wait = Duration::ZERO;
+        let model = self.keys.entry(key).or_default();
+        for (i, (id, before, held)) in std::mem::take(&mut model.head).into_iter().enumerate() {
+            let Some(outcome) = outcomes.get(i) else {
+                kept.push((id, before, held));
+                continue;
+            };
+            let used = before + 1;
+            let asked = match outcome {
+                Outcome::Done => {
+                    self.done += 1;
+                    continue;
+                }
+                Outcome::Retry(_) => RETRY,
+                Outcome::RetryAfter(asked, _) => *asked,
+                Outcome::Fail(_) => {
+                    kept.push((id, used, true));
+                    continue;
+                }
+            };
+            if used >= attempts {
+                kept.push((id, used, true));
+            } else {
+                self.retries += 1;
+                wait = wait.max(asked);
+                kept.push((id, used, false));
+            }
+        }
+        model.head = kept;
+        model.not_before = now + wait;
+    }
+
+    /// The policy is asked about a task and answers.
+    fn verdict(&mut self, key: u8, id: usize, attempts: u32, verdict: Verdict) {
+        let now = self.now;
+        let model = self.keys.entry(key).or_default();
+        let Some(at) = model.head.iter().position(|(other, ..)| *other == id) else {
+            self.wrong.push(format!("the policy was asked about {id}, which is not at the head"));
+            return;
+        };
+        if (attempts, true) != (model.head[at].1, model.head[at].2) {
+            self.wrong.push(format!("{id}: asked after {attempts}, know {:?}", model.head[at]));
+        }
+        match verdict {
+            Verdict::Hold(wait) => model.not_before = model.not_before.max(now + wait),
+            verdict => {
+                model.head.remove(at);
+                self.failed += 1;
+                model.halted |= verdict == Verdict::HaltGroup;
+                self.engine_halted |= verdict == Verdict::HaltEngine;
+            }
+        }
+    }
+
+    fn waiting(&self, key: u8) -> Vec<usize> {
+        let Some(model) = self.keys.get(&key) else { return Vec::new() };
+        model.head.iter().map(|(id, ..)| *id).collect()
+    }
+}
+
+fn draw(plan: &Plan, id: usize, attempt: u32) -> Outcome {
+    let bits = mix(plan.seed ^ mix(id as u64 * 31 + u64::from(attempt)));
+    if bits % 16 >= plan.trouble {
+        return Outcome::Done;
+    }
+    match (bits >> 8) % 5 {
+        0 | 1 => Outcome::Retry(Failure::new("again")),
+        2 => Outcome::RetryAfter(ASKED, Failure::new("later")),
+        _ => Outcome::Fail(Failure::new("never")),
+    }
+}
+
+/// The handler panics over this task.
+fn panics(plan: &Plan, id: usize, attempt: u32) -> bool {
+    plan.trouble > 6 && mix(plan.seed ^ mix(id as u64 * 77 + u64::from(attempt))).is_multiple_of(20)
+}
+
+fn build(plan: &Plan, model: &Arc<Mutex<Model>>) -> Sim<u8, Task> {
+    let (asked, m) = (plan.clone(), model.clone());
+    let policy = OnExhausted::with(move |failed: Exhausted<'_, u8, Task>| {
+        let id = failed.task.id;
+        let mut model = lock(&m);
+        let again = model.verdicts.contains_key(&id);
+        let verdict = match asked.exhausted {
+            1 if !again
+                || !mix(id as u64).is_multiple_of(3) && model.now < Duration::from_secs(2) =>
+            {
+                Verdict::Hold(HOLD)
+            }
+            2 if mix(asked.seed ^ id as u64).is_multiple_of(4) => Verdict::HaltGroup,
+            3 if mix(asked.seed ^ id as u64).is_multiple_of(32) => Verdict::HaltEngine,
+            _ => Verdict::Skip,
+        };
+        model.verdicts.insert(id, verdict);
+        model.verdict(*failed.key, id, failed.attempts, verdict);
+        verdict
+    });
+    let builder = Engine::<u8, Task>::builder()
+        .machine(Snapshot::one_node(4))
+        .workers(Workers::fixed(plan.workers))
+        .batch_size(plan.batch)
+        .flush_interval(plan.flush as u32 * MS)
+        .capacity(plan.capacity)
+        .group_capacity(plan.group_capacity)
+        .idle_groups(plan.idle)
+        .retry(Retry::fixed(RETRY).attempts(plan.attempts))
+        .on_exhausted(policy)
+        .state(|_| 0u64);
+    let (p, m) = (plan.clone(), model.clone());
+    let configured = if plan.batched {
+        builder.handler(move |runs: &mut u64, batch| {
+            *runs += 1;
+            let tasks: Vec<_> = (0..batch.len())
+                .map(|i| {
+                    let task = batch.get(i).expect("inside");
+                    task.counted.run();
+                    (task.id, task.source, batch.attempt(i))
+                })
+                .collect();
+            let key = *batch.key();
+            let mut model = lock(&m);
+            model.check(tasks.len() <= p.batch, || format!("batch of {}", tasks.len()));
+            model.offer(key, &tasks);
+            if tasks.iter().any(|(id, _, attempt)| panics(&p, *id, *attempt)) {
+                let all = vec![Outcome::Retry(Failure::new(WANTED)); tasks.len()];
+                model.settle(key, p.attempts, &all);
+                drop(model);
+                panic!("{WANTED}");
+            }
+            let outcomes: Vec<_> =
+                tasks.iter().map(|(id, _, attempt)| draw(&p, *id, *attempt)).collect();
+            model.settle(key, p.attempts, &outcomes);
+            outcomes
+        })
+    } else {
+        builder.task_handler(move |runs: &mut u64, task| {
+            *runs += 1;
+            task.counted.run();
+            let (key, id, attempt) = (*task.key(), task.id, task.attempt());
+            let mut model = lock(&m);
+            model.offer(key, &[(id, task.source, attempt)]);
+            if panics(&p, id, attempt) {
+                model.settle(key, p.attempts, &[Outcome::Retry(Failure::new(WANTED))]);
+                drop(model);
+                panic!("{WANTED}");
+            }
+            let outcome = draw(&p, id, attempt);
+            model.settle(key, p.attempts, std::slice::from_ref(&outcome));
+            outcome
+        })
+    };
+    configured.build_sim(plan.seed).expect("valid settings")
+}
+
+struct Ids {
+    next: usize,
+    tally: Arc<Tally>,
+}
+
+impl Ids {
+    fn task(&mut self, source: usize) -> Task {
+        self.next += 1;
+        Task { id: self.next - 1, source, counted: self.tally.task(self.next - 1) }
+    }
+}
+
+fn run(plan: &Plan) -> Result<(), TestCaseError> {
+    quiet();
+    let model = Arc::new(Mutex::new(Model::default()));
+    let mut sim = build(plan, &model);
+    let mut ids = Ids { next: 0, tally: Tally::new(4_096) };
+    let mut handles: HashMap<u8, GroupHandle<u8, Task>> = HashMap::new();
+    let mut lanes: Vec<Option<(usize, Producer<u8, Task>)>> = (0..LANES).map(|_| None).collect();
+    let mut sources = 0;
+    let refused = |model: &Model, reason: SubmitReason, backlog: u64| {
+        prop_assert!(
+            matches!(reason, SubmitReason::GroupFull | SubmitReason::EngineFull)
+                || reason == SubmitReason::Closed && model.engine_halted,
+            "{reason:?}"
+        );
+        prop_assert!(reason == SubmitReason::Closed || backlog > 0, "an empty engine has room");
+        prop_assert!(reason != SubmitReason::GroupFull || plan.group_capacity < 1 << 16);
+        Ok(())
+    };
+    for op in &plan.ops {
+        let backlog = sim.stats().backlog();
+        match op {
+            Op::Submit(key) => {
+                let task = ids.task(0);
+                let id = task.id;
+                match sim.submit(*key, task) {
+                    Ok(()) => lock(&model).accept(*key, 0, id),
+                    Err(error) => {
+                        prop_assert_eq!((error.key, error.task.id), (*key, id));
+                        refused(&lock(&model), error.reason, backlog)?;
+                    }
+                }
+            }
+            Op::Handle(key) => {
+                let handle = handles.entry(*key).or_insert_with(|| sim.group(*key));
+                let task = ids.task(0);
+                let id = task.id;
+                match handle.try_submit(task) {
+                    Ok(()) => lock(&model).accept(*key, 0, id),
+                    Err(error) => {
+                        prop_assert_eq!(error.task.id, id);
+                        refused(&lock(&model), error.reason, backlog)?;
+                    }
+                }
+            }
+            Op::DropHandle(key) => drop(handles.remove(key)),
+            Op::Many(keys) => {
+                let mut tasks: Vec<_> = keys.iter().map(|key| (*key, ids.task(0))).collect();
+                let given: Vec<_> = tasks.iter().map(|(key, task)| (*key, task.id)).collect();
+                let result = sim.submit_many(&mut tasks);
+                let left: Vec<_> = tasks.iter().map(|(key, task)| (*key, task.id)).collect();
+                prop_assert!(left.is_sorted_by_key(|(_, id)| *id), "the rest is in order");
+                prop_assert_eq!(result.is_ok(), left.is_empty());
+                if let Err(error) = result {
+                    prop_assert_eq!(error.accepted, given.len() - left.len());
+                    refused(&lock(&model), error.reason, backlog + error.accepted as u64)?;
+                }
+                for (i, (key, id)) in given.iter().enumerate() {
+                    if left.contains(&(*key, *id)) {
+                        let later = &given[i..];
+                        let overtaken =
+                            later.iter().any(|one| one.0 == *key && !left.contains(one));
+                        prop_assert!(!overtaken, "a later task of key {} was accepted", key);
+                    } else {
+                        lock(&model).accept(*key, 0, *id);
+                    }
+                }
+            }
+            Op::Lane(lane, key) => {
+                let (source, lane) = lanes[*lane as usize].get_or_insert_with(|| {
+                    sources += 1;
+                    (sources, sim.producer())
+                });
+                let task = ids.task(*source);
+                let id = task.id;
+                match lane.try_submit(*key, task) {
+                    Ok(()) => lock(&model).accept(*key, *source, id),
+                    Err(error) => {
+                        prop_assert_eq!((error.key, error.task.id), (*key, id));
+                        prop_assert!(error.reason != SubmitReason::GroupFull);
+                        refused(&lock(&model), error.reason, backlog)?;
+                    }
+                }
+            }
+            Op::DropLane(lane) => drop(lanes[*lane as usize].take()),
+            Op::Step(worker) => drop(sim.step(*worker as usize % plan.workers)),
+            Op::Run => sim.run(),
+            Op::Advance(ms) => {
+                sim.advance(u32::from(*ms) * MS);
+                lock(&model).now += u32::from(*ms) * MS;
+            }
+        }
+        prop_assert!(lock(&model).wrong.is_empty(), "{:?}", lock(&model).wrong);
+    }
+    if plan.finish {
+        // Four seconds: longer than any chain of waits.
+        for _ in 0..4_000 {
+            sim.run();
+            sim.advance(MS);
+            lock(&model).now += MS;
+        }
+        let model = lock(&model);
+        for (key, model) in &model.keys {
+            let queued: usize = model.queues.values().map(VecDeque::len).sum();
+            let waits = model.head.len() + queued;
+            prop_assert!(
+                waits == 0 || model.halted || self::halted(&sim, plan),
+                "{waits} tasks of key {key} never ran: {model:?}"
+            );
+        }
+    }
+    let report = sim.close();
+    let model = lock(&model);
+    prop_assert!(model.wrong.is_empty(), "{:?}", model.wrong);
+    prop_assert_eq!(report.running, 0);
+    prop_assert_eq!((report.done, report.failed), (model.done, model.failed));
+    prop_assert_eq!(report.retries, model.retries);
+    let left = report.left_tasks() as u64;
+    prop_assert_eq!(report.done + report.failed + left, model.accepted, "accounted for");
+    prop_assert_eq!(sim.stats().accepted, model.accepted);
+    for left in &report.left {
+        let mut wanted = model.waiting(left.key);
+        let head: Vec<_> = left.tasks.iter().take(wanted.len()).map(|task| task.id).collect();
+        prop_assert_eq!(&head, &wanted, "what was tried comes back first");
+        let queues = &model.keys[&left.key].queues;
+        for (source, queue) in queues {
+            let back = left.tasks[wanted.len()..].iter().filter(|task| task.source == *source);
+            prop_assert!(
+                back.map(|task| task.id).eq(queue.iter().copied()),
+                "order of what is left"
+            );
+        }
+        wanted.clear();
+    }
+    let keys: std::collections::HashSet<_> = report.left.iter().map(|left| left.key).collect();
+    prop_assert_eq!(keys.len(), report.left.len(), "each key comes back in one piece");
+    let tally = ids.tally.clone();
+    let runs = tally.total_runs();
+    drop((model, report));
+    sim.run();
+    prop_assert_eq!(tally.total_runs(), runs, "nothing runs after the report");
+    let last = ids.task(0);
+    prop_assert_eq!(sim.submit(0, last).map_err(|error| error.reason), Err(SubmitReason::Closed));
+    drop((handles, lanes, sim));
+    for id in 0..ids.next {
+        let drops = tally.drops[id].load(std::sync::atomic::Ordering::SeqCst);
+        prop_assert_eq!(drops, 1, "drops of task {}", id);
+    }
+    Ok(())
+}
+
+fn halted(sim: &Sim<u8, Task>, plan: &Plan) -> bool {
+    // A refused submit says so; nothing else does on a simulated engine.
+    let mut ids = Ids { next: 0, tally: Tally::new(1) };
+    plan.exhausted == 3
+        && matches!(sim.submit(0, ids.task(0)), Err(error) if error.reason == SubmitReason::Closed)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: common::scale(400, 8_000) as u32,
+        max_shrink_iters: 20_000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn whatever_the_schedule_order_holds_and_nothing_is_lost(plan in plan()) {
+        run(&plan)?;
+    }
+}
