@@ -1,9 +1,19 @@
 //! The systems under measure: Bgrp by each of its ways in, and what a user would take instead.
 
+#[cfg(feature = "actix")]
+pub mod actix;
 pub mod bgrp;
 pub mod channel;
+#[cfg(any(feature = "tokio", feature = "actix"))]
+pub mod done;
+#[cfg(feature = "kameo")]
+pub mod kameo;
 pub mod locks;
+#[cfg(feature = "ractor")]
+pub mod ractor;
 pub mod rayon;
+#[cfg(feature = "tokio")]
+pub mod tokio;
 
 use crate::{
     measure::Timed,
@@ -32,6 +42,16 @@ pub fn all() -> Vec<Box<dyn System>> {
         Box::new(bgrp::Closures),
         Box::new(rayon::QueuePerKey),
         Box::new(locks::LockPerKey),
+        #[cfg(feature = "tokio")]
+        Box::new(tokio::ChannelPerKey),
+        #[cfg(feature = "tokio")]
+        Box::new(tokio::QueuePerKey),
+        #[cfg(feature = "kameo")]
+        Box::new(kameo::ActorPerKey),
+        #[cfg(feature = "ractor")]
+        Box::new(ractor::ActorPerKey),
+        #[cfg(feature = "actix")]
+        Box::new(actix::ActorPerKey),
         Box::new(channel::Sharded { batch: 1 }),
         Box::new(channel::Sharded { batch: 256 }),
     ]
