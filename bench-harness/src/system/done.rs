@@ -58,21 +58,26 @@ impl Done {
         }
     }
 
-    /// Waits until the tasks under way leave room in the window, and books `n` more.
-    fn admit(&self, n: u64) {
+    /// Books `n` more as under way; true when that is more than the window.
+    fn book(&self, n: u64) -> bool {
         let sent = self.sent.fetch_add(n, Relaxed) + n;
-        if sent.saturating_sub(self.count()) > WINDOW {
-            // Down to three quarters, so that a full window does not mean a nap for every stride.
-            while self.sent.load(Relaxed).saturating_sub(self.count()) > WINDOW / 4 * 3 {
-                std::thread::sleep(NAP);
-            }
-        }
+        sent.saturating_sub(self.count()) > WINDOW
+    }
+
+    /// True until the tasks under way are down to three quarters of the window, so that a full one does not mean a wait
+    /// for every stride.
+    fn is_full(&self) -> bool {
+        self.sent.load(Relaxed).saturating_sub(self.count()) > WINDOW / 4 * 3
     }
 
     /// Calls `send` for each item, with at most [`WINDOW`] under way (and one stride for each producer).
     pub fn within_window(&self, stream: &Stream, mut send: impl FnMut(&Item)) {
         for items in stream.0.chunks(STRIDE) {
-            self.admit(items.len() as u64);
+            if self.book(items.len() as u64) {
+                while self.is_full() {
+                    std::thread::sleep(NAP);
+                }
+            }
             items.iter().for_each(&mut send);
         }
     }

@@ -108,13 +108,15 @@ impl Program {
         })
     }
 
+    /// Each file under another name first: a harness beside this one may be building from it.
     fn write(&self, directory: &Path) -> Result<(), String> {
+        let each = |(name, text): &(&str, &str)| {
+            let fresh = directory.join(format!("{name}-{}", std::process::id()));
+            std::fs::write(&fresh, text)?;
+            std::fs::rename(fresh, directory.join(name))
+        };
         std::fs::create_dir_all(directory)
-            .and_then(|()| {
-                self.sources
-                    .iter()
-                    .try_for_each(|(name, text)| std::fs::write(directory.join(name), text))
-            })
+            .and_then(|()| self.sources.iter().try_for_each(each))
             .map_err(|error| format!("cannot write {}: {error}", directory.display()))
     }
 }

@@ -56,6 +56,8 @@ pub fn all() -> Vec<Box<dyn System>> {
         Box::new(tokio::ChannelPerKey),
         #[cfg(feature = "tokio")]
         Box::new(tokio::QueuePerKey),
+        #[cfg(feature = "tokio")]
+        Box::new(tokio::ChannelPerKeyInside),
         #[cfg(feature = "kameo")]
         Box::new(kameo::ActorPerKey),
         #[cfg(feature = "ractor")]

@@ -1,7 +1,9 @@
-//! Tokio, in the two ways in which its users run keyed tasks.
+//! Tokio, in the ways in which its users run keyed tasks.
 //!
 //! * `tokio-channel`: a task and a bounded channel for each key. The channel's bound is [`BOUND`] tasks per key; the task
 //!   takes up to [`BATCH`] at a time (`recv_many`).
+//! * `tokio-channel-inside`: the same with the producers as tasks of the runtime, which spares the waking of threads. Note
+//!   that they share the workers then.
 //! * `tokio-queue`: a queue and a scheduled flag for each key, a task spawned when the key was idle, up to [`BATCH`] tasks
 //!   per poll. The queues have no bound; the window of [`super::done::WINDOW`] tasks under way stands in for it.
 
@@ -177,6 +179,60 @@ impl System for QueuePerKey {
         });
         drop(kept);
         // Joins the threads and drops the tasks, and with them the states.
+        drop(runtime);
+        timed
+    }
+}
+
+/// As [`ChannelPerKey`], with the producers as tasks of the runtime: a key's task is woken on the thread of its producer, and
+/// no thread has to be roused for it.
+#[derive(Clone, Copy, Debug)]
+pub struct ChannelPerKeyInside;
+
+/// Sends a producer's stream; the senders come back to be dropped when the clock has stopped.
+async fn produce(
+    stream: &Stream,
+    keys: usize,
+    work: Work,
+    done: Arc<Done>,
+) -> Opened<mpsc::Sender<u32>> {
+    let mut senders = Opened::new(keys);
+    for item in &stream.0 {
+        let sender = senders.of(item.key, || {
+            let (sender, receiver) = mpsc::channel(BOUND);
+            ::tokio::spawn(run_channel(receiver, work, done.clone()));
+            sender
+        });
+        match sender.try_send(item.number) {
+            Ok(()) => {}
+            Err(TrySendError::Full(number)) => sender.send(number).await.expect("open"),
+            Err(TrySendError::Closed(_)) => panic!("a task of a key ended early"),
+        }
+    }
+    senders
+}
+
+impl System for ChannelPerKeyInside {
+    fn name(&self) -> &'static str {
+        "tokio-channel-inside"
+    }
+
+    fn run(&self, workload: &Workload, streams: &[Stream]) -> Timed {
+        let runtime = runtime(workload);
+        let done = Arc::new(Done::default());
+        let mut producers = Vec::new();
+        let timed = timed(|| {
+            for stream in streams {
+                // SAFETY: only tasks of the runtime see it, and the runtime goes before this function returns, also in a
+                // panic: its drop joins the threads and drops all tasks.
+                let stream: &'static Stream = unsafe { &*std::ptr::from_ref(stream) };
+                let producer = produce(stream, workload.keys, workload.work, done.clone());
+                producers.push(runtime.spawn(producer));
+            }
+            done.wait(tasks(streams));
+        });
+        // The handles hold the senders; then come the threads and the tasks, and with them the states.
+        drop(producers);
         drop(runtime);
         timed
     }
