@@ -7,7 +7,7 @@ use std::{
         Mutex,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crossbeam_utils::CachePadded;
@@ -18,6 +18,7 @@ const SLOTS: usize = 16;
 /// The most tasks under way at a time, where a peer's own queues have no bound.
 pub const WINDOW: u64 = 1 << 16;
 const STRIDE: usize = 256;
+const LONG: Duration = Duration::from_secs(600);
 const NAP: Duration = Duration::from_micros(50);
 
 /// Counts tasks that have run: each thread on a line of its own, so that counting is not what is measured.
@@ -52,9 +53,14 @@ impl Done {
     }
 
     /// Waits until `all` have run; the end is seen at most one nap late.
+    ///
+    /// # Panics
+    /// After ten minutes: then a peer has lost tasks, and the run would never end.
     pub fn wait(&self, all: u64) {
+        let start = Instant::now();
         while self.count() < all {
             std::thread::sleep(NAP);
+            assert!(start.elapsed() < LONG, "{} of {all} tasks ran in ten minutes", self.count());
         }
     }
 
