@@ -59,8 +59,8 @@ pub fn run(args: &Args, json: bool) -> Result<(), Box<dyn Error>> {
                 "system": system.name(),
                 "isolates_keys": system.isolates(),
                 "tasks": tasks[i],
-                "m_tasks_per_s": round(median / 1e6, 2),
-                "x_best_isolating_peer": best.map(|(_, best)| round(median / best, 2)),
+                "m_tasks_per_s": round(median / 1e6, 3),
+                "x_best_isolating_peer": best.map(|(_, best)| round(median / best, 3)),
                 "best_peer": best.map(|(peer, _)| peer.name()),
                 "peak_rss_mb": rss[i].map(|bytes| round(bytes as f64 / 1e6, 1)),
             }));
