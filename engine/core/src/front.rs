@@ -85,7 +85,13 @@ thread_local! {
 
 impl<K, T> Front<K, T> {
     /// `shards` and `ring` are powers of two.
-    pub(crate) fn new(shards: usize, ring: usize, workers: usize, ready: Ready) -> Arc<Self> {
+    pub(crate) fn new(
+        shards: usize,
+        ring: usize,
+        workers: usize,
+        ready: Ready,
+        hasher: RandomState,
+    ) -> Arc<Self> {
         let doors = (0..shards)
             .map(|index| {
                 CachePadded::new(Door {
@@ -104,7 +110,7 @@ impl<K, T> Front<K, T> {
             status: Status::new(),
             filter: Filter::new(),
             barrier: Barrier::detect(),
-            hasher: RandomState::new(),
+            hasher,
             shift: 64 - shards.trailing_zeros(),
         })
     }
