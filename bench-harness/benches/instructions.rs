@@ -48,8 +48,9 @@ fn keys_of(keys: u64) -> Vec<u64> {
 }
 
 struct ByKey(Sim<u64, u64>, Vec<u64>);
-struct ByHandle(Sim<u64, u64>, Vec<GroupHandle<u64, u64>>, Vec<u64>);
-struct ByLane(Sim<u64, u64>, Producer<u64, u64>, Vec<u64>);
+/// The engine is kept alive beside its handles.
+struct ByHandle(#[expect(dead_code)] Sim<u64, u64>, Vec<GroupHandle<u64, u64>>, Vec<u64>);
+struct ByLane(#[expect(dead_code)] Sim<u64, u64>, Producer<u64, u64>, Vec<u64>);
 struct Many(Sim<u64, u64>, Vec<(u64, u64)>);
 
 fn by_key(keys: u64) -> ByKey {

@@ -128,6 +128,7 @@ where
             failed: sum(|c| &c.failed),
             retries: sum(|c| &c.retries),
             dispatches: sum(|c| &c.turns),
+            claims: sum(|c| &c.looks),
             held: self.held.tasks.load(Ordering::SeqCst),
             sleeping_workers: self.front.ready.idle.sleepers() as u64,
             ..Stats::default()

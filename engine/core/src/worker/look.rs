@@ -68,6 +68,7 @@ where
 
         self.allowance = self.allowance.saturating_sub(u64::from(taken));
         add(&self.post().counters.taken, u64::from(taken));
+        add(&self.post().counters.looks, 1);
         if more {
             self.fresh.push(door.unit());
         }
