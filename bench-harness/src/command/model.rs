@@ -9,9 +9,10 @@
 //! | head and lock of the shard | two per claim | claims |
 //! | control block of a group, its segment | two lines when the turn runs on another worker than the claim or the last turn | dispatches, workers |
 //!
-//! The model: a core spends `own` on a task (measured here, one worker, no other thread running) plus the transfers of
-//! the task times the cost of one; cores add up. It leaves out memory bandwidth and the producers' own limit
-//! (one producer submits at most what one core can).
+//! The model: a core spends `own` on a task, cache misses to memory included, plus the transfers of the task times the
+//! cost of one; cores add up. `own` is measured here: both cores are busy for the whole run, and what the counted
+//! transfers cost at 25 ns each is taken off. It leaves out memory bandwidth and the producers' own limit (one
+//! producer submits at most what one core can).
 
 use std::{error::Error, time::Duration};
 
