@@ -1,6 +1,9 @@
 //! One run of one system on one workload, and what may be said about it.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
 
 use crate::{
     count_alloc, oracle,
@@ -15,8 +18,8 @@ use crate::{
 pub struct Checked {
     tasks: u64,
     seconds: f64,
-    allocations: u64,
-    peak_rss: u64,
+    allocations: Option<u64>,
+    peak_rss: Option<u64>,
 }
 
 /// The oracle disagrees: no rate.
@@ -63,12 +66,12 @@ impl Checked {
     pub fn tasks(&self) -> u64 {
         self.tasks
     }
-    /// Allocations per task, those of start and warm-up included.
-    pub fn allocations_per_task(&self) -> f64 {
-        self.allocations as f64 / self.tasks as f64
+    /// Allocations per task, those of warm-up included; none for a program of its own.
+    pub fn allocations_per_task(&self) -> Option<f64> {
+        self.allocations.map(|allocations| allocations as f64 / self.tasks as f64)
     }
-    /// Bytes by which the resident memory grew at its peak.
-    pub fn peak_rss(&self) -> u64 {
+    /// Bytes by which the resident memory grew at its peak; none for a program of its own.
+    pub fn peak_rss(&self) -> Option<u64> {
         self.peak_rss
     }
 }
@@ -81,6 +84,8 @@ pub struct Prepared {
     /// What the producers submit.
     pub streams: Vec<Stream>,
     wanted: Verdict,
+    /// The same with fewer tasks, for a system that takes no more ([`System::most_tasks`]).
+    reduced: OnceLock<Box<Prepared>>,
 }
 
 impl Prepared {
@@ -88,7 +93,7 @@ impl Prepared {
     pub fn new(workload: Workload) -> Self {
         let streams = workload.streams();
         let wanted = oracle::expected(&streams, workload.keys);
-        Self { workload, streams, wanted }
+        Self { workload, streams, wanted, reduced: OnceLock::new() }
     }
 
     /// One run. The clock runs from the first submit until the system says that the last task has ended; starting
@@ -97,6 +102,12 @@ impl Prepared {
     /// # Errors
     /// The oracle disagrees.
     pub fn run(&self, system: &dyn System) -> Result<Checked, Box<Wrong>> {
+        if let Some(most) = system.most_tasks().filter(|most| *most < self.workload.tasks) {
+            let reduced = self.reduced.get_or_init(|| {
+                Box::new(Self::new(Workload { tasks: most, ..self.workload.clone() }))
+            });
+            return reduced.run(system);
+        }
         oracle::reset();
         process::reset_peak();
         let before = process::resident_bytes();
@@ -115,7 +126,7 @@ impl Prepared {
             tasks: got.tasks,
             seconds: timed.elapsed.as_secs_f64(),
             allocations: timed.allocations,
-            peak_rss: peak.saturating_sub(before),
+            peak_rss: timed.allocations.map(|_| peak.saturating_sub(before)),
         })
     }
 }
@@ -125,8 +136,8 @@ impl Prepared {
 pub struct Timed {
     /// From the first submit to the end of the last task.
     pub elapsed: Duration,
-    /// Allocations in that time.
-    pub allocations: u64,
+    /// Allocations in that time; none when the tasks ran in another process.
+    pub allocations: Option<u64>,
 }
 
 /// Times `submit_and_wait`.
@@ -135,7 +146,7 @@ pub fn timed(submit_and_wait: impl FnOnce()) -> Timed {
     let start = Instant::now();
     submit_and_wait();
     let elapsed = start.elapsed();
-    Timed { elapsed, allocations: count_alloc::allocations() - allocations }
+    Timed { elapsed, allocations: Some(count_alloc::allocations() - allocations) }
 }
 
 /// Runs one thread for each stream, the first on the calling thread.

@@ -44,6 +44,13 @@ pub fn reset() {
     TOTAL.violations.store(0, Relaxed);
 }
 
+/// Adds what tasks in another process came to.
+pub fn add(verdict: Verdict) {
+    TOTAL.tasks.fetch_add(verdict.tasks, Relaxed);
+    TOTAL.sum.fetch_add(verdict.sum, Relaxed);
+    TOTAL.violations.fetch_add(verdict.violations, Relaxed);
+}
+
 /// The verdict on the run; every state must be dropped, every table settled.
 pub fn verdict() -> Verdict {
     Verdict {

@@ -36,3 +36,13 @@ pub fn cpu_seconds() -> f64 {
     let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
+
+/// Processor seconds of the calling thread so far.
+pub fn thread_cpu_seconds() -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is valid for writes of one timespec.
+    if unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) } != 0 {
+        return 0.0;
+    }
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}

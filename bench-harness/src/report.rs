@@ -62,6 +62,7 @@ impl Report {
 fn show(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
+        Value::Null => "-".to_owned(),
         Value::Number(number) => match number.as_f64() {
             Some(n) if !number.is_u64() && !number.is_i64() => {
                 if n.abs() >= 100.0 {

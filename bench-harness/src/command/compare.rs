@@ -37,29 +37,32 @@ pub fn run(args: &Args, json: bool) -> Result<(), Box<dyn Error>> {
     for workload in workloads(args.workload.as_deref(), args.scale)? {
         let prepared = Prepared::new(workload);
         let mut rates: Vec<Vec<f64>> = systems.iter().map(|_| Vec::new()).collect();
-        let mut rss = vec![0u64; systems.len()];
+        let mut rss: Vec<Option<u64>> = vec![None; systems.len()];
+        let mut tasks = vec![0u64; systems.len()];
         for _ in 0..args.repetitions {
             for (i, system) in systems.iter().enumerate() {
                 let run = prepared.run(&**system)?;
                 rates[i].push(run.rate());
                 rss[i] = rss[i].max(run.peak_rss());
+                tasks[i] = run.tasks();
             }
         }
         let medians: Vec<f64> = rates.into_iter().map(|rates| Spread::of(rates).median).collect();
-        let best_peer = systems
+        let best = systems
             .iter()
             .zip(&medians)
             .filter(|(system, _)| system.isolates() && !system.name().starts_with("bgrp"))
-            .map(|(_, median)| *median)
-            .fold(f64::NAN, f64::max);
-        for ((system, median), rss) in systems.iter().zip(&medians).zip(rss) {
+            .max_by(|a, b| a.1.total_cmp(b.1));
+        for (i, (system, median)) in systems.iter().zip(&medians).enumerate() {
             report.add(json!({
                 "workload": prepared.workload.name,
                 "system": system.name(),
                 "isolates_keys": system.isolates(),
+                "tasks": tasks[i],
                 "m_tasks_per_s": round(median / 1e6, 2),
-                "x_best_isolating_peer": round(median / best_peer, 2),
-                "peak_rss_mb": round(rss as f64 / 1e6, 1),
+                "x_best_isolating_peer": best.map(|(_, best)| round(median / best, 2)),
+                "best_peer": best.map(|(peer, _)| peer.name()),
+                "peak_rss_mb": rss[i].map(|bytes| round(bytes as f64 / 1e6, 1)),
             }));
         }
     }

@@ -16,12 +16,20 @@ use crate::{
     workload::{self, Workload},
 };
 
-/// The systems that a command is asked for.
+/// The systems that a command is asked for. Those that cannot run here are left out, with a line that says why.
 ///
 /// # Errors
 /// There is none of that name; the error lists those that are.
 pub fn systems(name: Option<&str>) -> Result<Vec<Box<dyn System>>, Box<dyn Error>> {
-    choose(system::all(), name, |system| system.name(), "system")
+    let mut chosen = choose(system::all(), name, |system| system.name(), "system")?;
+    chosen.retain(|system| match system.missing() {
+        None => true,
+        Some(why) => {
+            eprintln!("bgrp-bench: skipped {}: {why}", system.name());
+            false
+        }
+    });
+    if chosen.is_empty() { Err("none of these systems can run here".into()) } else { Ok(chosen) }
 }
 
 /// The workloads that a command is asked for.

@@ -47,8 +47,9 @@ pub fn run(args: &Args, json: bool) -> Result<(), Box<dyn Error>> {
         for (system, runs) in systems.iter().zip(&runs) {
             let rates = Spread::of(runs.iter().map(|run| run.rate()).collect());
             let seconds = Spread::of(runs.iter().map(|run| run.seconds()).collect());
-            let allocations = Spread::of(runs.iter().map(|r| r.allocations_per_task()).collect());
-            let rss = runs.iter().map(|run| run.peak_rss()).max().unwrap_or(0);
+            let allocations: Option<Vec<f64>> =
+                runs.iter().map(|run| run.allocations_per_task()).collect();
+            let rss = runs.iter().filter_map(|run| run.peak_rss()).max();
             report.add(json!({
                 "workload": prepared.workload.name,
                 "system": system.name(),
@@ -58,8 +59,8 @@ pub fn run(args: &Args, json: bool) -> Result<(), Box<dyn Error>> {
                 "min": rates.min.round(),
                 "max": rates.max.round(),
                 "order_violations": 0,
-                "allocations_per_task": round(allocations.median, 6),
-                "peak_rss_mb": round(rss as f64 / 1e6, 1),
+                "allocations_per_task": allocations.map(|a| round(Spread::of(a).median, 6)),
+                "peak_rss_mb": rss.map(|bytes| round(bytes as f64 / 1e6, 1)),
             }));
         }
     }

@@ -1,0 +1,3 @@
+module bgrp-bench-go
+
+go 1.18
