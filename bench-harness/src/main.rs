@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use bgrp_bench::{
-    command::{compare, experiment, isolation, latency, memory, scale, throughput},
+    command::{compare, experiment, isolation, latency, memory, model, scale, throughput},
     count_alloc::Counting,
 };
 use clap::{Parser, Subcommand};
@@ -32,6 +32,8 @@ enum Command {
     Isolation(isolation::Args),
     /// Bytes per idle group, and after reclaim
     Memory(memory::Args),
+    /// Scaling past this machine, from counted line transfers and stated costs
+    Model(model::Args),
     /// Throughput by number of workers
     Scale(scale::Args),
     /// Every system on every workload, with ratios
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Command::Latency(args) => latency::run(args, json),
         Command::Isolation(args) => isolation::run(args, json),
         Command::Memory(args) => memory::run(args, json),
+        Command::Model(args) => model::run(args, json),
         Command::Scale(args) => scale::run(args, json),
         Command::Compare(args) => compare::run(args, json),
         Command::Experiment(args) => experiment::run(args, json),

@@ -5,6 +5,7 @@ pub mod experiment;
 pub mod isolation;
 pub mod latency;
 pub mod memory;
+pub mod model;
 pub mod scale;
 pub mod throughput;
 

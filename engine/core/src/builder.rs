@@ -2,6 +2,7 @@
 
 use std::{fmt, hash::Hash, sync::Arc, time::Duration};
 
+use ahash::RandomState;
 use crossbeam_deque::Worker as Deque;
 
 use crate::{
@@ -239,15 +240,18 @@ where
     fn engine(self: Box<Self>, draft: Draft<K, T>) -> Result<Engine<K, T>, BuildError> {
         let name = draft.thread_name.clone();
         let clock = Arc::new(MonotonicClock::new());
-        let seed = ahash::RandomState::new().hash_one(0u64);
-        let (core, workers) = draft.assemble(self.0, clock, seed);
+        let hasher = RandomState::new();
+        let seed = hasher.hash_one(0u64);
+        let (core, workers) = draft.assemble(self.0, clock, hasher, seed);
         let threads = pool::start(workers, &name)?;
         Ok(Engine::assemble(core.front.clone(), core, threads))
     }
 
     fn sim(self: Box<Self>, draft: Draft<K, T>, seed: u64) -> Sim<K, T> {
         let clock = VirtualClock::new();
-        let (core, workers) = draft.assemble(self.0, Arc::new(clock.clone()), seed);
+        // The same keys in the same shards, run after run.
+        let hasher = RandomState::with_seeds(seed, 1, 2, 3);
+        let (core, workers) = draft.assemble(self.0, Arc::new(clock.clone()), hasher, seed);
         Sim::new(core, workers, clock)
     }
 }
@@ -303,7 +307,13 @@ impl<K, T> Draft<K, T> {
         Ok(())
     }
 
-    fn assemble<W>(self, work: W, clock: Arc<dyn Clock>, seed: u64) -> Assembled<K, T, W>
+    fn assemble<W>(
+        self,
+        work: W,
+        clock: Arc<dyn Clock>,
+        hasher: RandomState,
+        seed: u64,
+    ) -> Assembled<K, T, W>
     where
         K: Hash + Eq + Send + Sync + 'static,
         T: Send + 'static,
@@ -332,7 +342,7 @@ impl<K, T> Draft<K, T> {
         let deques: Vec<Deque<Unit>> = (0..workers).map(|_| Deque::new_fifo()).collect();
         let stealers = deques.iter().map(Deque::stealer).collect();
         let ready = Ready::new(stealers, clock);
-        let front = Front::new(shards, ring, workers, ready);
+        let front = Front::new(shards, ring, workers, ready, hasher);
         let core = Arc::new(Core::new(front, work, settings, plan));
         let workers = deques
             .into_iter()

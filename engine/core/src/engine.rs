@@ -97,12 +97,13 @@ where
     }
 
     fn unpin(&self, shard: usize, index: u32) {
-        let back = self.backs[shard].lock();
-        // SAFETY: we hold the claim.
-        let pins = unsafe { &mut back.group(index).producer().pins };
-        // A count that has reached its end says nothing any more: then the group stays.
-        if *pins < u16::MAX {
-            *pins -= 1;
+        let mut back = self.backs[shard].lock();
+        // Records that name the group by its block may still lie in the ring, all before its tail of this moment.
+        let tail = self.front.doors[shard].ring.tail().0;
+        if back.head == tail {
+            back.unpin(index);
+        } else {
+            back.unpins.push_back((tail, index));
         }
     }
 
@@ -127,6 +128,7 @@ where
             failed: sum(|c| &c.failed),
             retries: sum(|c| &c.retries),
             dispatches: sum(|c| &c.turns),
+            claims: sum(|c| &c.looks),
             held: self.held.tasks.load(Ordering::SeqCst),
             sleeping_workers: self.front.ready.idle.sleepers() as u64,
             ..Stats::default()

@@ -85,7 +85,13 @@ thread_local! {
 
 impl<K, T> Front<K, T> {
     /// `shards` and `ring` are powers of two.
-    pub(crate) fn new(shards: usize, ring: usize, workers: usize, ready: Ready) -> Arc<Self> {
+    pub(crate) fn new(
+        shards: usize,
+        ring: usize,
+        workers: usize,
+        ready: Ready,
+        hasher: RandomState,
+    ) -> Arc<Self> {
         let doors = (0..shards)
             .map(|index| {
                 CachePadded::new(Door {
@@ -104,7 +110,7 @@ impl<K, T> Front<K, T> {
             status: Status::new(),
             filter: Filter::new(),
             barrier: Barrier::detect(),
-            hasher: RandomState::new(),
+            hasher,
             shift: 64 - shards.trailing_zeros(),
         })
     }
@@ -150,13 +156,94 @@ impl<K: Hash + Eq, T> Front<K, T> {
         (hash.checked_shr(self.shift).unwrap_or(0) as usize, hash as u32)
     }
 
-    pub(crate) fn target(&self, key: K) -> Target<K> {
-        let (shard, hash) = self.hash(&key);
-        Target { shard, hash, address: Address::Key(hash, key) }
+    /// One reservation, one cell, one look at the flag: the whole of a submit while there is room. `false`, with
+    /// key and task left where they are: take the slow way.
+    #[inline(always)]
+    fn send_at_once(
+        &self,
+        shard: usize,
+        hash: u32,
+        record: impl FnOnce() -> (Address<K>, T),
+    ) -> bool {
+        // The shard of a hash is in bounds, always.
+        debug_assert!(shard < self.doors.len());
+        // SAFETY: see above: `hash` and `group` make shards of as many bits as there are doors.
+        let door: &Door<K, T> = unsafe { self.doors.get_unchecked(shard) };
+        if self.filter.may_be_full(hash) {
+            return false;
+        }
+        let Ok((position, _)) = door.ring.reserve(1) else { return false };
+        let (address, task) = record();
+        // SAFETY: just reserved, and filled once; `record` only moves values.
+        unsafe { door.ring.fill(position, address, task) };
+        self.published(door);
+        true
     }
 
-    /// The submit of everybody. `block` is the group's block where the caller has a handle.
-    #[inline]
+    /// The submit of everybody, to a group by its key.
+    #[inline(always)]
+    pub(crate) fn submit(
+        &self,
+        key: K,
+        task: T,
+        patience: Patience,
+    ) -> Result<(), SubmitError<K, T>> {
+        let (shard, hash) = self.hash(&key);
+        let mut record = Some((key, task));
+        let sent = self.send_at_once(shard, hash, || {
+            let (key, task) = record.take().expect("asked once");
+            (Address::Key(hash, key), task)
+        });
+        match record {
+            Some((key, task)) if !sent => self.submit_slowly(shard, hash, key, task, patience),
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn submit_slowly(
+        &self,
+        shard: usize,
+        hash: u32,
+        key: K,
+        task: T,
+        patience: Patience,
+    ) -> Result<(), SubmitError<K, T>> {
+        let address = Address::Key(hash, key);
+        self.send(Target { shard, hash, address }, None, task, patience).map_err(
+            |(address, task, reason)| match address {
+                Address::Key(_, key) => SubmitError { key, task, reason },
+                Address::Group(_) => unreachable!("submitted by key"),
+            },
+        )
+    }
+
+    /// The submit of a handle, to the group with this index and block.
+    #[inline(always)]
+    pub(crate) fn submit_to(
+        &self,
+        (shard, hash, index): (usize, u32, u32),
+        block: NonNull<Group<K, T>>,
+        task: T,
+        patience: Patience,
+    ) -> Result<(), (T, SubmitReason)> {
+        let mut record = Some(task);
+        let sent = self.send_at_once(shard, hash, || {
+            (Address::Group(index), record.take().expect("asked once"))
+        });
+        match record {
+            Some(task) if !sent => {
+                let address = Address::Group(index);
+                let target = Target { shard, hash, address };
+                self.send(target, Some(block), task, patience)
+                    .map_err(|(_, task, reason)| (task, reason))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// With patience. `block` is the group's block where the caller has a handle.
+    #[cold]
     pub(crate) fn send(
         &self,
         target: Target<K>,
@@ -252,20 +339,6 @@ impl<K: Hash + Eq, T> Front<K, T> {
             _ => gate.sleep(None),
         }
         Ok(())
-    }
-
-    pub(crate) fn submit(
-        &self,
-        key: K,
-        task: T,
-        patience: Patience,
-    ) -> Result<(), SubmitError<K, T>> {
-        self.send(self.target(key), None, task, patience).map_err(|(address, task, reason)| {
-            match address {
-                Address::Key(_, key) => SubmitError { key, task, reason },
-                Address::Group(_) => unreachable!("submitted by key"),
-            }
-        })
     }
 }
 

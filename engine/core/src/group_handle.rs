@@ -5,9 +5,8 @@ use std::{fmt, hash::Hash, ptr::NonNull, sync::Arc, time::Duration};
 use crate::{
     engine::{Control, until},
     error::GroupSubmitError,
-    front::{Front, Patience, Target},
+    front::{Front, Patience},
     group::block::Group,
-    ingress::ring::Address,
 };
 
 /// A handle to one group, from [`Engine::group`](crate::Engine::group). Tasks submitted through it and by key are in
@@ -80,11 +79,10 @@ impl<K: Hash + Eq, T> GroupHandle<K, T> {
 
     #[inline]
     fn send(&self, task: T, patience: Patience) -> Result<(), GroupSubmitError<T>> {
-        let address = Address::Group(self.index);
-        let target = Target { shard: self.shard, hash: self.hash, address };
+        let place = (self.shard, self.hash, self.index);
         self.front
-            .send(target, Some(self.block), task, patience)
-            .map_err(|(_, task, reason)| GroupSubmitError { task, reason })
+            .submit_to(place, self.block, task, patience)
+            .map_err(|(task, reason)| GroupSubmitError { task, reason })
     }
 }
 

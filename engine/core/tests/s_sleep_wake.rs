@@ -82,7 +82,7 @@ fn all_workers_come_when_there_is_work_for_all() {
         let _watch = watch("all come", &engine);
         let mut rng = Rng(workers as u64);
         let mut many = Vec::new();
-        for round in 0..scale(3_000, 20_000) {
+        for round in 0..scale(3_000, 8_000) {
             let base = rng.below(1_000) * 100;
             for i in 0..workers as u64 {
                 match round % 3 {

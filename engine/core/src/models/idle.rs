@@ -123,10 +123,14 @@ impl World {
                 continue;
             }
             self.idle.announce(id, std::mem::take(&mut searching));
-            if mutant("sleep-no-recheck") || (!self.has_work() && !self.status.stops()) {
+            let found = !mutant("sleep-no-recheck") && self.has_work();
+            if !found && (mutant("sleep-no-recheck") || !self.status.stops()) {
                 self.idle.park(id, None);
             }
             if !self.idle.cancel(id) {
+                searching = true;
+            } else if found && !mutant("sleep-no-resume") {
+                self.idle.resume_search();
                 searching = true;
             }
         }
@@ -194,6 +198,19 @@ fn long_task() {
         let threads = world.start(2);
         world.send(0, 0);
         world.send(0, 1);
+        end(&world, threads);
+    });
+}
+
+/// The same with the units in two places: both wakes may be left to a worker that searches, and that one then takes the
+/// long task.
+#[test]
+fn long_task_apart() {
+    check(3, || {
+        let world = World::with_long_task(2);
+        let threads = world.start(2);
+        world.send(0, 0);
+        world.send(1, 1);
         end(&world, threads);
     });
 }

@@ -51,6 +51,7 @@ const MUTANTS: &[(&str, &str)] = &[
     ("sleep-no-recheck", "models::idle::one_sleeper"),
     ("wake-no-unpark", "models::idle::one_sleeper"),
     ("refill-no-wake", "models::idle::long_task"),
+    ("sleep-no-resume", "models::idle::long_task_apart"),
     ("search-no-chain", "models::idle::long_task"),
     ("gate-no-fence-submitter", "models::gate::room"),
     ("gate-no-fence-claim", "models::gate::room"),

@@ -27,6 +27,8 @@ pub(crate) struct Back<K, T, S> {
     pub(crate) attached: VecDeque<u32>,
     /// Where the sweep for idle groups goes on.
     pub(crate) hand: u32,
+    /// Pins of handles that are gone, each with the position of the ring from which on no record of its handle comes.
+    pub(crate) unpins: VecDeque<(u64, u32)>,
     /// Groups that exist.
     pub(crate) live: u32,
     /// Groups ever made.
@@ -44,6 +46,7 @@ impl<K, T, S> Back<K, T, S> {
             empty_looks: 0,
             attached: VecDeque::new(),
             hand: 0,
+            unpins: VecDeque::new(),
             live: 0,
             made: 0,
         }
@@ -84,6 +87,27 @@ impl<K, T, S> Back<K, T, S> {
         self.live += 1;
         self.made += 1;
         index
+    }
+
+    /// One handle less.
+    pub(crate) fn unpin(&mut self, index: u32) {
+        // SAFETY: we hold the claim.
+        let pins = unsafe { &mut self.group(index).producer().pins };
+        // A count that has reached its end says nothing any more: then the group stays.
+        if *pins < u16::MAX {
+            *pins -= 1;
+        }
+    }
+
+    /// Handles that were dropped let go of their groups once their last record was taken.
+    #[inline]
+    pub(crate) fn unpin_passed(&mut self) {
+        while let Some((from, index)) = self.unpins.front().copied()
+            && from <= self.head
+        {
+            self.unpins.pop_front();
+            self.unpin(index);
+        }
     }
 
     /// Records that came in, through the lanes of this shard.

@@ -5,7 +5,7 @@
 //! Since only the claim holder wakes a quiet group, nothing can race with it, and a key has one live queue at any
 //! time (recipe R4): the map entry and the block go together, under the claim.
 //!
-//! A pinned group (a live handle) is never reclaimed. Keys and states leave through the scratch, to be dropped after
+//! A pinned group (a live handle, or one that is gone but whose records still lie in the ring) is never reclaimed. Keys and states leave through the scratch, to be dropped after
 //! the claim was released.
 
 use super::{

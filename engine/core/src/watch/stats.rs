@@ -15,6 +15,8 @@ pub(crate) struct Counters {
     pub(crate) retries: AtomicU64,
     /// Dispatches.
     pub(crate) turns: AtomicU64,
+    /// Claims: looks at a shard.
+    pub(crate) looks: AtomicU64,
 }
 
 impl Counters {
@@ -25,6 +27,7 @@ impl Counters {
             failed: AtomicU64::new(0),
             retries: AtomicU64::new(0),
             turns: AtomicU64::new(0),
+            looks: AtomicU64::new(0),
         }
     }
 
@@ -59,6 +62,8 @@ pub struct Stats {
     pub retries: u64,
     /// Dispatches: turns of a group.
     pub dispatches: u64,
+    /// Claims: chunks of records that a worker took from a shard, empty ones included.
+    pub claims: u64,
     /// Tasks that wait in halted groups.
     pub held: u64,
     /// Groups that exist now, idle ones included.

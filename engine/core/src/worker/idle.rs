@@ -27,6 +27,7 @@
 //! | sleeper: last look after the announcement | - | | models::idle `one_sleeper`, mutant `sleep-no-recheck` |
 //! | unpark after the pop | - | park | models::idle `one_sleeper`, mutant `wake-no-unpark` |
 //! | who ends a search as the last wakes the next | - | I3 | models::idle `long_task`, mutant `search-no-chain` |
+//! | a last look that saw something: search on | - | a wake left to the caller | models::idle `long_task_apart`, mutant `sleep-no-resume` |
 //! | who has more than the unit it runs next wakes | - | a last look that found neither | models::idle `long_task`, mutant `refill-no-wake` |
 //!
 //! `wake_all` needs no fence for the sleepers: it takes the stack's lock, so a worker that announces later sees the

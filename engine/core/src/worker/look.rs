@@ -48,6 +48,7 @@ where
             Demux { door, back: &mut back, pool: &mut self.pool, scratch: &mut self.scratch };
         let taken = demux.chunk(most);
         let held = self.publish(door);
+        back.unpin_passed();
         let made = (back.made - made) as u32;
         // A resize that is under way goes on also when no group is made or reclaimed: two tables cost two look-ups.
         back.map.migrate();
@@ -67,6 +68,7 @@ where
 
         self.allowance = self.allowance.saturating_sub(u64::from(taken));
         add(&self.post().counters.taken, u64::from(taken));
+        add(&self.post().counters.looks, 1);
         if more {
             self.fresh.push(door.unit());
         }
