@@ -109,7 +109,7 @@ impl World {
             }
         }
         if !*searching {
-            *searching = self.idle.start_search();
+            *searching = self.idle.start_search(|| SUPPRESS - 1);
         }
         false
     }

@@ -15,6 +15,6 @@ mod plan;
 mod snapshot;
 
 #[allow(unused_imports, reason = "for the workers of the engine")]
-pub(crate) use pin::{PinError, pin_current_thread};
+pub(crate) use pin::{PinError, current_cpu, pin_current_thread};
 pub use plan::{Plan, WorkerPlan, Workers};
 pub use snapshot::{Cpu, Node, Snapshot};

@@ -63,6 +63,19 @@ pub(crate) fn pin_current_thread(_cpu: usize) -> Result<(), PinError> {
     Err(PinError::Unsupported)
 }
 
+/// The CPU that the calling thread runs on at this moment; `None` if the system does not say.
+#[cfg(all(target_os = "linux", not(loom), not(miri)))]
+pub(crate) fn current_cpu() -> Option<usize> {
+    // SAFETY: takes no arguments and touches no memory of ours.
+    usize::try_from(unsafe { libc::sched_getcpu() }).ok()
+}
+
+/// The CPU that the calling thread runs on at this moment; `None` if the system does not say.
+#[cfg(not(all(target_os = "linux", not(loom), not(miri))))]
+pub(crate) fn current_cpu() -> Option<usize> {
+    None
+}
+
 /// Ids of the CPUs the calling thread may run on; `None` if the system does not say.
 #[cfg(target_os = "linux")]
 pub(super) fn affinity_of_current_thread() -> Option<Vec<usize>> {

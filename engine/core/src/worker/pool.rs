@@ -58,10 +58,11 @@ where
     let looped = catch_unwind(AssertUnwindSafe(|| {
         core.front.ready.idle.enlist(worker.id);
         let _adopted = core.front.adopt_thread();
-        if let Some(cpu) = core.plan.workers[worker.id].cpu
-            && let Err(error) = pin_current_thread(cpu)
-        {
-            core.note(format!("worker {} is not pinned: {error}", worker.id));
+        if let Some(cpu) = core.plan.workers[worker.id].cpu {
+            match pin_current_thread(cpu) {
+                Ok(()) => core.front.ready.idle.pinned(worker.id, cpu),
+                Err(error) => core.note(format!("worker {} is not pinned: {error}", worker.id)),
+            }
         }
         worker.run_loop();
     }));
@@ -116,17 +117,20 @@ where
             return true;
         }
         if !*searching {
-            *searching = ready.idle.start_search();
+            *searching = ready.idle.start_search(|| ready.clock.now());
         }
         if *searching && core.plan.spin {
             let start = ready.clock.now();
-            while ready.clock.now().saturating_sub(start) < SPIN {
+            let mut now = start;
+            while now.saturating_sub(start) < SPIN {
+                ready.idle.searches(now);
                 if self.has_work() || core.front.status.stops() {
                     return true;
                 }
                 for _ in 0..16 {
                     spin_hint();
                 }
+                now = ready.clock.now();
             }
         }
         false
