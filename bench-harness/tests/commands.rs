@@ -109,5 +109,5 @@ fn an_unknown_name_is_refused_with_those_that_are_known() {
 /// exceeded in one of them in every two-hundredth engine, and groups lost their state.
 #[test]
 fn many_engines_in_a_row_keep_the_state_of_every_group() {
-    rows("throughput --system bgrp-key --workload uniform-200 --scale 0.001 --repetitions 1000");
+    rows("throughput --system bgrp-key --workload uniform-200 --scale 0.03 --repetitions 200");
 }
