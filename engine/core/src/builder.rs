@@ -334,7 +334,7 @@ impl<K, T> Draft<K, T> {
             chunk: CHUNK,
             room: (self.capacity - ring * shards) as u64,
             group_capacity: self.group_capacity as u32,
-            idle_groups: (self.idle_groups / shards) as u32,
+            idle_groups: self.idle_groups as u64,
             lane: LANE.min(ring),
             retry: self.retry,
             on_exhausted: self.on_exhausted,

@@ -28,8 +28,8 @@ pub(crate) struct Settings<K, T> {
     /// Tasks that may be in groups, all together.
     pub(crate) room: u64,
     pub(crate) group_capacity: u32,
-    /// Groups per shard that may exist before idle ones are reclaimed.
-    pub(crate) idle_groups: u32,
+    /// Groups that may exist before idle ones are reclaimed.
+    pub(crate) idle_groups: u64,
     pub(crate) lane: usize,
     pub(crate) retry: Retry,
     pub(crate) on_exhausted: OnExhausted<K, T>,
@@ -56,6 +56,8 @@ pub(crate) struct Core<K, T, W: Work<K, T>> {
     pub(crate) segments: Arc<SharedPool<T>>,
     pub(crate) held: Held,
     pub(crate) starved: Starved,
+    /// Groups that exist, all shards together, as of each shard's last look.
+    groups: AtomicU64,
     /// What each worker has in hand (lifecycle/close.rs).
     pub(crate) hands: Box<[CachePadded<Hand<K, T>>]>,
     /// Somebody waits for the end of all work.
@@ -248,6 +250,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             segments: SharedPool::new(),
             held: Held::new(),
             starved: Starved::new(),
+            groups: AtomicU64::new(0),
             hands,
             watch: DrainWatch::new(),
             orphaned: AtomicBool::new(false),
@@ -264,6 +267,21 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         let mut notes = self.plan.notes.clone();
         notes.extend(self.notes.lock().iter().cloned());
         notes
+    }
+
+    /// Brings the count of all groups up to date with this shard. Returns how many groups the shard may keep: all that it
+    /// has, or its even share while there are too many in all.
+    pub(crate) fn census(&self, back: &mut Back<K, T, W::State>) -> u32 {
+        let change = i64::from(back.live) - i64::from(back.counted);
+        if change != 0 {
+            self.groups.fetch_add(change as u64, Ordering::Relaxed);
+            back.counted = back.live;
+        }
+        if self.groups.load(Ordering::Relaxed) > self.settings.idle_groups {
+            u32::try_from(self.settings.idle_groups / self.backs.len() as u64).unwrap_or(u32::MAX)
+        } else {
+            back.live
+        }
     }
 
     /// Tasks that ended. Read it before [`Core::accepted`] where the two are compared.

@@ -404,3 +404,25 @@ fn a_key_that_goes_and_comes_has_one_live_queue() {
     assert!(engine.close(LONG).is_complete());
     order.assert_clean(2 * rounds);
 }
+
+#[test]
+fn no_group_is_reclaimed_at_or_below_the_bound_however_keys_fall_into_shards() {
+    // As many groups as the bound allows: some shards hold more than an even share of them, and keep them all.
+    let opened = Arc::new(AtomicU64::new(0));
+    let seen = opened.clone();
+    let groups = 200;
+    let mut sim = Engine::<u64, u64>::builder()
+        .workers(Workers::fixed(2))
+        .idle_groups(groups as usize)
+        .state(move |_| seen.fetch_add(1, SeqCst))
+        .task_handler(|_, _| ())
+        .build_sim(7)
+        .expect("valid settings");
+    for round in 0..50 {
+        for group in 0..groups {
+            sim.submit(group, round).expect("room");
+        }
+        sim.run();
+    }
+    assert_eq!(opened.load(SeqCst), groups, "each state was opened once");
+}

@@ -31,6 +31,8 @@ pub(crate) struct Back<K, T, S> {
     pub(crate) unpins: VecDeque<(u64, u32)>,
     /// Groups that exist.
     pub(crate) live: u32,
+    /// What this shard has contributed to the count of all groups (`Core::census`).
+    pub(crate) counted: u32,
     /// Groups ever made.
     pub(crate) made: u64,
 }
@@ -48,6 +50,7 @@ impl<K, T, S> Back<K, T, S> {
             hand: 0,
             unpins: VecDeque::new(),
             live: 0,
+            counted: 0,
             made: 0,
         }
     }

@@ -55,8 +55,8 @@ where
         // Twice as many looks as segments were attached: busy groups are passed over, and the list still shrinks.
         let looks = 2 * (back.attached.len() - attached) + 8;
         back.cool(looks as u32, &mut self.pool);
-        if back.live > core.settings.idle_groups {
-            let limit = core.settings.idle_groups;
+        let limit = core.census(&mut back);
+        if back.live > limit {
             back.reclaim(limit, made, &mut self.pool, &mut self.scratch);
         }
         let more = !self.let_rest(door, &mut back, taken);
