@@ -1,5 +1,5 @@
 //! Latencies of a run: each thread records into its own histogram, which joins the others when the thread ends or
-//! [`flush`] is called.
+//! [`take`] is called on it.
 
 use std::{cell::RefCell, sync::Mutex};
 

@@ -41,7 +41,7 @@ fn spend_microsecond() {
     }
 }
 
-/// Rounds of [`spend_microsecond`] that take one microsecond here: the best of several calibrations.
+/// Rounds of arithmetic that take one microsecond here: the best of several calibrations.
 pub fn rounds_per_microsecond() -> u64 {
     static ROUNDS: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
     *ROUNDS.get_or_init(|| {

@@ -10,22 +10,8 @@ use crate::{
     report::{Report, round},
 };
 
-/// What the command line asks for.
-#[derive(clap::Args, Debug)]
-pub struct Args {
-    /// Only this workload (or several, with commas)
-    #[arg(long)]
-    pub workload: Option<String>,
-    /// Only this system (or several, with commas)
-    #[arg(long)]
-    pub system: Option<String>,
-    /// Repetitions of each pair
-    #[arg(long, default_value_t = 3)]
-    pub repetitions: usize,
-    /// Share of the tasks, for a quick look
-    #[arg(long, default_value_t = 1.0)]
-    pub scale: f64,
-}
+/// The command line asks for the same things as for `throughput`.
+pub use super::throughput::Args;
 
 /// Runs it.
 ///
