@@ -123,12 +123,7 @@ fn one(args: &Args, scenario: Scenario) -> Result<serde_json::Value, Box<dyn Err
         RELEASED.store(true, Relaxed);
         Ok(())
     })?;
-    let report = engine.close(Duration::from_secs(120));
-    drop(engine);
-    if report.failed > 0 || !report.is_complete() {
-        return Err("order violated, or tasks left".into());
-    }
-    let p = Percentiles::of(&histogram::take());
+    let p = end(engine)?;
     Ok(json!({
         "scenario": scenario.name(),
         "others": p.count,
@@ -138,6 +133,17 @@ fn one(args: &Args, scenario: Scenario) -> Result<serde_json::Value, Box<dyn Err
         "max_us": round(p.max, 1),
         "refused_of_bad_key": refused.load(Relaxed),
     }))
+}
+
+/// Closes the engine; the latencies of the run, unless a task failed its check or is left.
+fn end(engine: Engine<u64, u64>) -> Result<Percentiles, Box<dyn Error>> {
+    let report = engine.close(Duration::from_secs(120));
+    // Its threads have ended then, and their histograms are in.
+    drop(engine);
+    if report.failed > 0 || !report.is_complete() {
+        return Err("order violated, or tasks left".into());
+    }
+    Ok(Percentiles::of(&histogram::take()))
 }
 
 /// A group of a million tasks, and a hundred groups of one that come when it is running.
@@ -163,12 +169,7 @@ fn big_group_beside_small_ones() -> Result<serde_json::Value, Box<dyn Error>> {
     for key in 0..100 {
         engine.submit(key, now())?;
     }
-    let report = engine.close(Duration::from_secs(120));
-    drop(engine);
-    if report.failed > 0 || !report.is_complete() {
-        return Err("order violated, or tasks left".into());
-    }
-    let p = Percentiles::of(&histogram::take());
+    let p = end(engine)?;
     Ok(json!({
         "scenario": "100 groups of one beside one of 10^6",
         "others": p.count,

@@ -152,6 +152,13 @@ impl<K, T> Hand<K, T> {
         true
     }
 
+    /// What close finds in the hand.
+    pub(crate) fn holds(&self) -> Option<NonNull<Group<K, T>>> {
+        // ORDERING: SeqCst: its Acquire pairs with the Release of `take` and `lay_down`; it comes after the status was
+        // stored and the heavy barrier was paid.
+        NonNull::new(self.group.load(Ordering::SeqCst))
+    }
+
     pub(crate) fn lay_down(&self) {
         // ORDERING: Release: who finds the hand empty (close) sees all that was done to the group.
         let order = if mutant("hand-lay-relaxed") { Ordering::Relaxed } else { Ordering::Release };

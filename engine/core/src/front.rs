@@ -242,7 +242,8 @@ impl<K: Hash + Eq, T> Front<K, T> {
         }
     }
 
-    /// With patience. `block` is the group's block where the caller has a handle.
+    /// What [`Front::send_at_once`] could not do: tries once more, then waits as long as `patience` says, or tells why not.
+    /// `block` is the group's block where the caller has a handle.
     #[cold]
     pub(crate) fn send(
         &self,

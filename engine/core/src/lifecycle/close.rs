@@ -107,22 +107,18 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
 
     /// Step 4. Returns the groups in hand.
     pub(crate) fn hands_at_rest(&self, deadline: Option<Instant>) -> HashSet<NonNull<Group<K, T>>> {
-        let in_hand = |group: *mut Group<K, T>| NonNull::new(group);
         // Until the deadline a handler may still come back; after it only engine code is waited for.
         let deadline = deadline.map(|end| end.max(Instant::now() + GRACE));
         self.watch.wait_until(deadline, || {
             self.hands.iter().all(|hand| hand.gone.load(Ordering::SeqCst))
         });
         self.watch.wait_until(None, || {
-            self.hands.iter().all(|hand| {
-                hand.gone.load(Ordering::SeqCst)
-                    || in_hand(hand.group.load(Ordering::SeqCst)).is_some()
-            })
+            self.hands.iter().all(|hand| hand.gone.load(Ordering::SeqCst) || hand.holds().is_some())
         });
         self.hands
             .iter()
             .filter(|hand| !hand.gone.load(Ordering::SeqCst))
-            .filter_map(|hand| in_hand(hand.group.load(Ordering::SeqCst)))
+            .filter_map(|hand| hand.holds())
             .collect()
     }
 }

@@ -61,14 +61,12 @@ fn close_and_turns() {
         barrier.heavy();
         // ORDERING: SeqCst, as in lifecycle/close.rs: pairs with the stores of the worker.
         let gone = || world.hand.gone.load(Ordering::SeqCst);
-        // ORDERING: as above.
-        let in_hand = || world.hand.group.load(Ordering::SeqCst);
-        while !gone() && in_hand().is_null() {
+        while !gone() && world.hand.holds().is_none() {
             yield_now();
         }
-        let running = if gone() { std::ptr::null_mut() } else { in_hand() };
+        let running = if gone() { None } else { world.hand.holds() };
         for index in 0..2 {
-            if running != world.address(index).as_ptr() {
+            if running != Some(world.address(index)) {
                 // SAFETY: in no hand, and the engine is halted.
                 world.groups[index].with_mut(|runs| unsafe { *runs += 10 });
             }

@@ -11,7 +11,7 @@ use crate::{
     ready::link::Unit,
     shard::{
         back::Back,
-        demux::{Demux, Grown, Touched},
+        demux::{Demux, Grown},
     },
     sync::Ordering,
     time::timers::Entry,
@@ -110,7 +110,7 @@ where
             let grown = touched.publish();
             let count = u32::try_from(grown.count).unwrap_or(u32::MAX);
             if count > core.settings.group_capacity {
-                self.note_full(door, touched_ref(touched));
+                self.note_full(door, group);
             }
             match grown.meaning {
                 Published::Busy => {}
@@ -248,10 +248,6 @@ where
             add(&self.post().counters.failed, 1);
         }
     }
-}
-
-fn touched_ref<K, T>(touched: &Touched<K, T>) -> NonNull<Group<K, T>> {
-    touched.group
 }
 
 /// # Safety

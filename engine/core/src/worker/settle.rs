@@ -111,11 +111,8 @@ fn settle_run<K, T>(
         let fate = judge(settings, turn.key, task, attempts, outcome, random);
         match fate {
             Fate::Done | Fate::Failed(_) => {
-                let ok = {
-                    // SAFETY: the slot is dropped once: the head passes it below, or a task that stays is moved over it.
-                    let drop = std::panic::AssertUnwindSafe(|| unsafe { slot.drop_in_place() });
-                    std::panic::catch_unwind(drop).map_err(drop_quietly).is_ok()
-                };
+                // SAFETY: the slot is dropped once: the head passes it below, or a task that stays is moved over it.
+                let ok = unsafe { drop_slot(slot) };
                 settled.removed += 1;
                 match fate {
                     Fate::Failed(next) => settled.next = settled.next.and(next),
@@ -147,6 +144,16 @@ fn close_gaps<K, T>(turn: &Turn<'_, K, T>, n: u32, stay: &[(usize, Mark)]) {
             unsafe { std::ptr::copy_nonoverlapping(slots[*from], slots[to], 1) };
         }
     }
+}
+
+/// Drops a task in place; a panic in its drop ends here. `true`: there was none.
+///
+/// # Safety
+/// The slot holds a task of the caller's, and counts as empty from here on.
+unsafe fn drop_slot<T>(slot: *mut T) -> bool {
+    // SAFETY: the caller's promise.
+    let drop = std::panic::AssertUnwindSafe(|| unsafe { slot.drop_in_place() });
+    std::panic::catch_unwind(drop).map_err(drop_quietly).is_ok()
 }
 
 fn judge<K, T>(
@@ -225,8 +232,7 @@ where
             }
             consumer.head.pass(1);
             // SAFETY: the head has passed it; dropped once.
-            let drop = std::panic::AssertUnwindSafe(|| unsafe { slot.drop_in_place() });
-            let _ = std::panic::catch_unwind(drop).map_err(drop_quietly);
+            unsafe { drop_slot(slot) };
             settled.removed += 1;
             trouble.marks.remove(0);
             if settled.next != Next::Go || settled.removed == most {
