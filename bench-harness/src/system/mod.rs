@@ -4,7 +4,6 @@
 pub mod actix;
 pub mod bgrp;
 pub mod channel;
-#[cfg(any(feature = "tokio", feature = "actix"))]
 pub mod done;
 #[cfg(feature = "kameo")]
 pub mod kameo;

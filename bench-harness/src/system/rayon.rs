@@ -1,14 +1,17 @@
 //! Rayon with a queue and a scheduled flag for each key: the submitter pushes, and spawns a job when nobody has the key.
+//!
+//! Its queues have no bound of their own, so it submits within the same window of tasks under way as the other peers
+//! without one; unbounded queues would measure memory, not hand-over.
 
 use std::{
     collections::VecDeque,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex},
 };
 
-use super::System;
+use super::{
+    System,
+    done::{Done, Kept, Opened, tasks},
+};
 use crate::{
     measure::{Timed, each_producer, timed},
     oracle::KeyState,
@@ -33,49 +36,45 @@ struct Key {
 
 const BATCH: usize = 64;
 
-fn run_key(
-    keys: &Arc<Box<[Key]>>,
-    pool: &Arc<rayon::ThreadPool>,
-    key: usize,
-    work: Work,
-    done: &Arc<AtomicU64>,
-) {
-    let mut batch = [0u32; BATCH];
-    let n = {
-        let mut queue = keys[key].queue.lock().expect("no panic under it");
+impl Key {
+    /// True when nobody had the key, so that the caller has to spawn its job.
+    fn push(&self, number: u32) -> bool {
+        let mut queue = self.queue.lock().expect("no panic under it");
+        queue.waiting.push_back(number);
+        !std::mem::replace(&mut queue.scheduled, true)
+    }
+
+    fn take(&self, batch: &mut [u32; BATCH]) -> usize {
+        let mut queue = self.queue.lock().expect("no panic under it");
         let n = queue.waiting.len().min(BATCH);
         for (slot, number) in batch.iter_mut().zip(queue.waiting.drain(..n)) {
             *slot = number;
         }
         n
-    };
+    }
+
+    /// Gives the key up unless more is waiting.
+    fn keep_if_waiting(&self) -> bool {
+        let mut queue = self.queue.lock().expect("no panic under it");
+        queue.scheduled = !queue.waiting.is_empty();
+        queue.scheduled
+    }
+}
+
+fn run_key(key: Arc<Key>, work: Work, done: Arc<Done>) {
+    let mut batch = [0u32; BATCH];
+    let n = key.take(&mut batch);
     {
         // Never contended: one job per key at a time.
-        let mut state = keys[key].state.lock().expect("no panic under it");
+        let mut state = key.state.lock().expect("no panic under it");
         for number in &batch[..n] {
             state.run(*number, work);
         }
     }
-    done.fetch_add(n as u64, Ordering::Release);
-    let more = {
-        let mut queue = keys[key].queue.lock().expect("no panic under it");
-        queue.scheduled = !queue.waiting.is_empty();
-        queue.scheduled
-    };
-    if more {
-        spawn(keys, pool, key, work, done);
+    done.add(n as u64);
+    if key.keep_if_waiting() {
+        rayon::spawn_fifo(move || run_key(key, work, done));
     }
-}
-
-fn spawn(
-    keys: &Arc<Box<[Key]>>,
-    pool: &Arc<rayon::ThreadPool>,
-    key: usize,
-    work: Work,
-    done: &Arc<AtomicU64>,
-) {
-    let (keys, own, done) = (keys.clone(), pool.clone(), done.clone());
-    pool.spawn_fifo(move || run_key(&keys, &own, key, work, &done));
 }
 
 impl System for QueuePerKey {
@@ -84,37 +83,29 @@ impl System for QueuePerKey {
     }
 
     fn run(&self, workload: &Workload, streams: &[Stream]) -> Timed {
-        let keys: Arc<Box<[Key]>> = Arc::new((0..workload.keys).map(|_| Key::default()).collect());
-        let pool = Arc::new(
-            rayon::ThreadPoolBuilder::new()
-                .num_threads(workload.workers)
-                .build()
-                .expect("threads start"),
-        );
-        let done = Arc::new(AtomicU64::new(0));
-        let all: u64 = streams.iter().map(|stream| stream.0.len() as u64).sum();
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(workload.workers)
+            .build()
+            .expect("threads start");
+        let done = Arc::new(Done::default());
+        let kept = Kept::default();
+        let work = workload.work;
         let timed = timed(|| {
             each_producer(streams, |stream| {
-                for item in &stream.0 {
-                    let first = {
-                        let mut queue =
-                            keys[item.key as usize].queue.lock().expect("no panic under it");
-                        queue.waiting.push_back(item.number);
-                        !std::mem::replace(&mut queue.scheduled, true)
-                    };
-                    if first {
-                        spawn(&keys, &pool, item.key as usize, workload.work, &done);
+                let mut keys = Opened::new(workload.keys);
+                done.within_window(stream, |item| {
+                    let key: &Arc<Key> = keys.of(item.key, Arc::default);
+                    if key.push(item.number) {
+                        let (key, done) = (key.clone(), done.clone());
+                        pool.spawn_fifo(move || run_key(key, work, done));
                     }
-                }
+                });
+                kept.keep(keys);
             });
-            while done.load(Ordering::Acquire) < all {
-                std::thread::yield_now();
-            }
+            done.wait(tasks(streams));
         });
-        // The pool's last share may be in a job that is just ending: wait for it before the states are counted.
-        while Arc::strong_count(&keys) > 1 {
-            std::thread::yield_now();
-        }
+        // A worker gets to this when the job that counted the last task has ended, so no job holds a key any more.
+        pool.broadcast(|_| ());
         timed
     }
 }
