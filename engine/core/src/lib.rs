@@ -23,6 +23,8 @@ mod error;
 mod flow;
 mod front;
 mod front_many;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod group;
 mod group_handle;
 mod handler;

@@ -42,13 +42,19 @@ use crate::{
 /// ```
 pub struct Sim<K, T> {
     engine: Engine<K, T>,
-    workers: Vec<Box<dyn Step>>,
+    pub(crate) workers: Vec<Box<dyn Step>>,
     clock: VirtualClock,
+    #[cfg(fuzzing)]
+    pub(crate) lives: Vec<crate::fuzzing::Life>,
 }
 
 /// A worker, whatever its work.
-trait Step {
+pub(crate) trait Step {
     fn step(&mut self) -> bool;
+
+    /// As a worker thread would go on, with its sleep. See `crate::fuzzing`.
+    #[cfg(fuzzing)]
+    fn live(&mut self, life: &mut crate::fuzzing::Life) -> bool;
 }
 
 impl<K, T, W> Step for Worker<K, T, W>
@@ -60,6 +66,12 @@ where
     fn step(&mut self) -> bool {
         let _adopted = self.core().front.adopt_thread();
         Worker::step(self)
+    }
+
+    #[cfg(fuzzing)]
+    fn live(&mut self, life: &mut crate::fuzzing::Life) -> bool {
+        let _adopted = self.core().front.adopt_thread();
+        Worker::live(self, life)
     }
 }
 
@@ -79,8 +91,15 @@ where
         }
         let front = core.front.clone();
         let control: Arc<dyn Control<K, T>> = core;
-        let workers = workers.into_iter().map(|worker| Box::new(worker) as Box<dyn Step>).collect();
-        Self { engine: Engine::assemble(front, control, Vec::new()), workers, clock }
+        let workers: Vec<_> =
+            workers.into_iter().map(|worker| Box::new(worker) as Box<dyn Step>).collect();
+        Self {
+            engine: Engine::assemble(front, control, Vec::new()),
+            #[cfg(fuzzing)]
+            lives: workers.iter().map(|_| Default::default()).collect(),
+            workers,
+            clock,
+        }
     }
 
     /// The number of virtual workers.

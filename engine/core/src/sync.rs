@@ -2,8 +2,8 @@
 //!
 //! Two seams live here and nowhere else:
 //!
-//! * [`mutant`] weakens one line of one protocol when a loom run asks for it by name. A model proves a line only
-//!   if the model fails without that line. Outside loom the function is the constant `false`.
+//! * [`mutant`] weakens one line when a loom run or a fuzz target asks for it by name. A model or a target proves a
+//!   line only if it fails without that line. In every other build the function is the constant `false`.
 //! * [`rmw_then_load_fence`] and friends say where a read-modify-write stands for a full barrier.
 
 #[cfg(loom)]
@@ -112,13 +112,14 @@ pub(crate) fn yield_now() {
     std::thread::yield_now();
 }
 
-/// True when a loom run asked (environment variable `BGRP_MUTANT`) for the mutant `name`. See the module text.
-#[cfg(not(loom))]
+/// True when a loom run or a fuzz target asked (environment variable `BGRP_MUTANT`) for the mutant `name`. See the
+/// module text.
+#[cfg(not(any(loom, fuzzing)))]
 #[inline(always)]
 pub(crate) const fn mutant(_name: &str) -> bool {
     false
 }
-#[cfg(loom)]
+#[cfg(any(loom, fuzzing))]
 pub(crate) fn mutant(name: &str) -> bool {
     use std::sync::OnceLock;
     static WANTED: OnceLock<Option<String>> = OnceLock::new();

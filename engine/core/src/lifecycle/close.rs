@@ -250,7 +250,8 @@ impl<K, T, W: Work<K, T>> Drop for Core<K, T, W> {
             .zip(&self.backs)
             .map(|(door, back)| door.ring.tail().0 - back.lock().head)
             .sum::<u64>();
-        if lost > 0 {
+        // A fuzz target drops an engine thousands of times a second, and counts for itself.
+        if lost > 0 && !cfg!(fuzzing) {
             eprintln!(
                 "bgrp: {lost} accepted tasks were dropped with their engine; call Engine::close to get them back"
             );

@@ -285,7 +285,13 @@ fn cpu_list_at(path: &Path) -> Result<Vec<usize>, String> {
 
 /// The trimmed text of a file.
 pub(super) fn text_at(path: &Path) -> Result<String, String> {
-    match std::fs::read(path) {
+    #[cfg(not(fuzzing))]
+    use std::fs::read;
+
+    #[cfg(fuzzing)]
+    use crate::fuzzing::read;
+
+    match read(path) {
         Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).trim().to_owned()),
         Err(why) => Err(format!("{}: {why}", path.display())),
     }

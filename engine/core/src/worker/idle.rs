@@ -227,6 +227,12 @@ impl Idle {
         self.parkers[id].park(timeout);
     }
 
+    /// Worker `id`, which has no thread, was unparked since it lay down.
+    #[cfg(fuzzing)]
+    pub(crate) fn was_unparked(&self, id: usize) -> bool {
+        std::mem::take(&mut *self.parkers[id].token.lock())
+    }
+
     /// How many workers sleep now (statistics, tests).
     pub(crate) fn sleepers(&self) -> usize {
         sleeping(self.word.load(Ordering::Relaxed)) as usize
@@ -234,11 +240,11 @@ impl Idle {
 }
 
 /// One worker's place to sleep, over the thread's own park token.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, fuzzing)))]
 #[derive(Debug)]
 struct Parker(std::sync::OnceLock<std::thread::Thread>);
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, fuzzing)))]
 impl Parker {
     fn new() -> Self {
         Self(std::sync::OnceLock::new())
@@ -260,15 +266,16 @@ impl Parker {
     }
 }
 
-/// The same under loom, whose `unpark` also releases a thread that waits for a lock: a park token by the book.
-#[cfg(loom)]
+/// A park token by the book: under loom, whose `unpark` also releases a thread that waits for a lock, and for fuzz
+/// targets, whose workers have no threads and only ask for the token.
+#[cfg(any(loom, fuzzing))]
 #[derive(Debug)]
 struct Parker {
     token: Mutex<bool>,
     changed: crate::sync::Condvar,
 }
 
-#[cfg(loom)]
+#[cfg(any(loom, fuzzing))]
 impl Parker {
     fn new() -> Self {
         Self { token: Mutex::new(false), changed: crate::sync::Condvar::new() }

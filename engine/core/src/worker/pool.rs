@@ -4,6 +4,7 @@ use std::{
     hash::Hash,
     panic::{AssertUnwindSafe, catch_unwind},
     thread::JoinHandle,
+    time::Duration,
 };
 
 use super::Worker;
@@ -16,6 +17,16 @@ use crate::{
 
 /// How long a worker looks for work before it parks, in ns, where workers have processors of their own.
 const SPIN: u64 = 20_000;
+
+/// What a worker saw in its last look before it parks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LastLook {
+    Work,
+    /// The engine is halted.
+    Halt,
+    /// It parks: until it is unparked, or for so long when it keeps the time.
+    Nothing(Option<Duration>),
+}
 
 /// Starts one thread for each worker.
 pub(crate) fn start<K, T, W>(
@@ -101,7 +112,7 @@ where
     }
 
     /// Runs a unit, spinning a little for one. `false`: there is none.
-    fn find_and_run(&mut self, searching: &mut bool) -> bool {
+    pub(crate) fn find_and_run(&mut self, searching: &mut bool) -> bool {
         let core = self.core();
         let ready = &core.front.ready;
         if let Some(unit) = self.poll() {
@@ -146,6 +157,16 @@ where
     }
 
     fn sleep(&mut self, searching: &mut bool) {
+        let look = self.lie_down(searching);
+        if let LastLook::Nothing(timeout) = look {
+            self.core().front.ready.idle.park(self.id, timeout);
+        }
+        self.get_up(look, searching);
+    }
+
+    /// First half of a sleep: announces it and looks for the last time. Only after [`LastLook::Nothing`] may the
+    /// worker park; [`Worker::get_up`] follows in any case.
+    pub(crate) fn lie_down(&mut self, searching: &mut bool) -> LastLook {
         let core = self.core();
         let ready = &core.front.ready;
         core.watch.notify();
@@ -154,17 +175,27 @@ where
         }
         ready.idle.announce(self.id, std::mem::take(searching));
         // From here on whoever makes a unit visible wakes somebody, or this look finds it.
-        let found = self.has_work();
-        if !found && !core.front.status.stops() {
-            self.owes_keeper = false;
-            let timeout = core.timers.keep(self.id, ready.clock.now());
-            ready.idle.park(self.id, timeout);
+        if self.has_work() {
+            return LastLook::Work;
+        }
+        if core.front.status.stops() {
+            return LastLook::Halt;
+        }
+        self.owes_keeper = false;
+        LastLook::Nothing(core.timers.keep(self.id, ready.clock.now()))
+    }
+
+    /// Second half of a sleep.
+    pub(crate) fn get_up(&mut self, look: LastLook, searching: &mut bool) {
+        let core = self.core();
+        let ready = &core.front.ready;
+        if matches!(look, LastLook::Nothing(_)) {
             self.owes_keeper |= core.timers.unkeep(self.id);
         }
         if !ready.idle.cancel(self.id) {
             // Somebody took us off the stack to wake us: we count as searching.
             *searching = true;
-        } else if found {
+        } else if matches!(look, LastLook::Work) {
             // What we saw may be what a wake was left to us for, while we searched, and we may take something else
             // first: we search on, so that the next one is woken when we have found something (I3).
             ready.idle.resume_search();
