@@ -18,7 +18,7 @@ use crate::{
     sim::Sim,
     task::Task,
     time::clock::{Clock, MonotonicClock, VirtualClock},
-    topology::{Plan, Snapshot, Workers},
+    topology::{MAX_WORKERS, Plan, Snapshot, Workers},
     worker::{Worker, pool},
 };
 
@@ -278,7 +278,7 @@ impl<K, T> Draft<K, T> {
             }
         };
         if let Workers::Fixed(n) = self.workers {
-            bound("workers", n, 1, 1_024, "between 1 and 1024")?;
+            bound("workers", n, 1, MAX_WORKERS, "between 1 and 1024")?;
         }
         bound("batch_size", self.batch_size, 1, 1 << 16, "between 1 and 65536")?;
         bound("capacity", self.capacity, 64, 1 << 30, "between 64 and 1073741824")?;

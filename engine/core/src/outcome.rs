@@ -59,10 +59,12 @@ impl Failure {
 
 /// Drops a value of the user's; a panic in its drop ends there.
 pub(crate) fn drop_quietly<V>(value: V) {
-    let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(value)));
-    if let Err(payload) = dropped {
-        // The payload of a panicking drop may panic in its own drop: it is leaked instead.
-        std::mem::forget(payload);
+    fn dropped<V>(value: V) -> Result<(), Box<dyn Any + Send>> {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(value)))
+    }
+    // The payload of a panicking drop is dropped too; where that panics as well, the payload of that is leaked.
+    if let Err(again) = dropped(value).or_else(dropped) {
+        std::mem::forget(again);
     }
 }
 

@@ -108,6 +108,47 @@ fn a_lone_rest_never_waits_twice_the_interval() {
 }
 
 #[test]
+fn a_rest_waits_for_the_interval_whenever_its_group_began() {
+    // The rest of a group that began with a full batch waited from the start of the engine, and so not at all.
+    let (mut sim, log) = sim(4, 20 * MS);
+    sim.advance(200 * MS);
+    for n in 0..6 {
+        sim.submit(1, n).expect("room");
+    }
+    sim.run();
+    sim.advance(19 * MS);
+    sim.run();
+    assert_eq!(sizes(&log), [4], "19 of 20 ms");
+    sim.advance(2 * MS);
+    sim.run();
+    assert_eq!(sizes(&log), [2]);
+}
+
+#[test]
+fn a_task_that_fails_does_not_make_the_next_ones_wait_again() {
+    // A dispatch of a task handler ends with a task that fails; the tasks behind it had waited already.
+    let log = Log::new();
+    let tried = log.clone();
+    let mut sim = Engine::<u32, u64>::builder()
+        .workers(Workers::fixed(1))
+        .batch_size(4)
+        .flush_interval(20 * MS)
+        .task_handler(move |(), task| {
+            tried.push(**task);
+            if **task == 0 { Err("no") } else { Ok(()) }
+        })
+        .build_sim(1)
+        .expect("valid settings");
+    for n in 0..3 {
+        sim.submit(1, n).expect("room");
+    }
+    sim.run();
+    sim.advance(21 * MS);
+    sim.run();
+    assert_eq!(log.take(), [0, 1, 2]);
+}
+
+#[test]
 fn drain_ends_every_linger() {
     let (mut sim, log) = sim(64, Duration::from_secs(3_600));
     for key in 0..300 {

@@ -209,6 +209,42 @@ fn drop_of_a_task() {
 }
 
 #[test]
+fn drop_of_a_task_that_goes_with_its_engine() {
+    // In the ring, in a lane and in a group: the others are dropped all the same, and the dropper sees nothing of it.
+    struct Task(Once, Arc<AtomicU32>);
+    impl Drop for Task {
+        fn drop(&mut self) {
+            self.1.fetch_add(1, SeqCst);
+            self.0.fire();
+        }
+    }
+    quiet();
+    for way in ["ring", "lane", "group"] {
+        let (once, drops) = (Once::armed(), Arc::new(AtomicU32::new(0)));
+        let task = || Task(once.clone(), drops.clone());
+        let mut sim = builder::<u64, Task>()
+            .flush_interval(Duration::from_secs(1))
+            .task_handler(|(), _| ())
+            .build_sim(1)
+            .expect("valid settings");
+        let mut lane = (way == "lane").then(|| sim.producer());
+        for key in [1, 1, 2] {
+            let submitted = match &mut lane {
+                Some(lane) => lane.try_submit(key, task()),
+                None => sim.submit(key, task()),
+            };
+            assert!(submitted.is_ok(), "room");
+        }
+        if way == "group" {
+            sim.run();
+        }
+        assert!(catch_unwind(AssertUnwindSafe(|| drop((sim, lane)))).is_ok(), "{way}");
+        once.assert_fired();
+        assert_eq!(drops.load(SeqCst), 3, "{way}");
+    }
+}
+
+#[test]
 fn drop_of_a_failed_task_and_of_a_held_one() {
     struct Task(Once);
     impl Drop for Task {
@@ -434,6 +470,25 @@ fn a_panic_payload_whose_drop_panics() {
         .expect("valid settings");
     let report = drive(engine, |key| key, |task| task);
     assert_eq!((report.done, report.failed), (2 * TASKS - 1, 1));
+}
+
+#[test]
+fn the_payload_of_a_panicking_drop_is_dropped_too() {
+    // It was forgotten: a service whose tasks panic in their drops lost some memory with each of them.
+    struct Task(Arc<()>);
+    impl Drop for Task {
+        fn drop(&mut self) {
+            std::panic::resume_unwind(Box::new(self.0.clone()));
+        }
+    }
+    let witness = Arc::new(());
+    let engine = builder::<u64, Task>()
+        .handler(|(), batch| vec![Outcome::from(()); batch.len()])
+        .build()
+        .expect("valid settings");
+    let report = drive(engine, |key| key, |_| Task(witness.clone()));
+    assert_eq!((report.done, report.failed), (0, 2 * TASKS));
+    assert_eq!(Arc::strong_count(&witness), 1);
 }
 
 #[test]

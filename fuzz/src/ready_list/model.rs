@@ -201,7 +201,7 @@ impl Model {
             note(format!("a batch of {}", tasks.len()));
         }
         // A turn that follows a back-off need not be full, nor what comes after the first task of a turn.
-        let fresh = group.head.is_empty() && std::mem::replace(&mut group.step, step) != step;
+        let fresh = std::mem::replace(&mut group.step, step) != step && group.head.is_empty();
         let full = if setup.batched { tasks.len() } else { group.waiting() } >= setup.batch;
         if lingers && fresh && !full && now + MS < group.busy_since + setup.flush {
             let since = group.busy_since;

@@ -33,11 +33,7 @@ where
         let woken = ready.idle.was_unparked(self.id);
         if core.front.status.stops() {
             let asleep = life.asleep.take().is_some();
-            assert!(
-                woken || !asleep,
-                "worker {} sleeps on in an engine that is halted",
-                self.id
-            );
+            assert!(woken || !asleep, "worker {} sleeps on in an engine that is halted", self.id);
             if std::mem::take(&mut life.searching) {
                 ready.idle.end_search();
             }

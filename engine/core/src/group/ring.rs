@@ -29,7 +29,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::sync::Mutex;
+use crate::sync::{Mutex, mutant};
 
 /// Slots in the first segment of a group.
 pub(crate) const FIRST: u32 = 8;
@@ -171,6 +171,8 @@ impl<T> End<T> {
         debug_assert!(most > 0);
         if self.index == self.capacity {
             pool.give(self.advance());
+        } else if mutant("segment-given-early") && self.index + 1 == self.capacity {
+            pool.give(self.segment);
         }
         self.rest(most)
     }

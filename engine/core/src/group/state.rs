@@ -154,6 +154,9 @@ impl Word {
             self.0.fetch_add(u64::from(n), Ordering::AcqRel);
             return (seen, Published::Busy);
         }
+        if mutant("halt-forgotten") {
+            self.0.fetch_and(!HALTED, Ordering::AcqRel);
+        }
         if mutant("activate-busy") {
             // What `activate` does, to a group that may be busy.
             let seen = State(self.0.load(Ordering::Relaxed));

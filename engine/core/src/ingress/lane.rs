@@ -25,6 +25,7 @@ use std::mem::MaybeUninit;
 use crossbeam_utils::CachePadded;
 
 use super::ring::Address;
+use crate::outcome::drop_quietly;
 use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell, mutant, yield_now};
 
 #[derive(Debug)]
@@ -99,7 +100,7 @@ impl<K, T> Lane<K, T> {
     #[inline]
     pub(crate) fn push(&self, head: &mut u64, hash: u32, key: K, task: T) -> Result<(), (K, T)> {
         let tail = self.producer.tail.load(Ordering::Relaxed);
-        if tail - *head > self.mask {
+        if tail - *head > self.mask + u64::from(mutant("lane-one-too-many")) {
             // ORDERING: Acquire pairs with the Release of `give_back`.
             let order =
                 if mutant("lane-full-relaxed") { Ordering::Relaxed } else { Ordering::Acquire };
@@ -189,7 +190,9 @@ impl<K, T> Drop for Lane<K, T> {
     fn drop(&mut self) {
         for position in self.head()..self.tail() {
             // SAFETY: exclusive; between head and tail, once.
-            drop(unsafe { self.take(position) });
+            let (address, task) = unsafe { self.take(position) };
+            drop_quietly(address);
+            drop_quietly(task);
         }
     }
 }

@@ -45,8 +45,9 @@ use std::mem::MaybeUninit;
 
 use crossbeam_utils::CachePadded;
 
-use crate::sync::{
-    AtomicU32, AtomicU64, Ordering, UnsafeCell, mutant, prefetch_write, seqcst_for_loom,
+use crate::{
+    outcome::drop_quietly,
+    sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell, mutant, prefetch_write, seqcst_for_loom},
 };
 
 /// How far ahead of its reservation a producer asks for lines.
@@ -141,7 +142,7 @@ impl<K, T> Ring<K, T> {
                 if mutant("ring-full-relaxed") { Ordering::Relaxed } else { Ordering::Acquire };
             let head = self.head.load(order);
             let used = tail.wrapping_sub(head) as i64;
-            let free = (self.mask + 1) as i64 - used;
+            let free = (self.mask + 1) as i64 - used + i64::from(mutant("ring-one-too-many"));
             if used < 0 || free <= 0 {
                 let now = self.tail.load(Ordering::Relaxed);
                 if now == tail && used >= 0 {
@@ -299,12 +300,12 @@ impl<K, T> Drop for Ring<K, T> {
         while let Some((_, by_group)) = self.peek(position) {
             if !by_group {
                 // SAFETY: published by key, taken once.
-                drop(unsafe { self.take_key(position) });
+                drop_quietly(unsafe { self.take_key(position) });
             }
             // SAFETY: published, taken once.
-            drop(unsafe { self.take_task(position) });
+            drop_quietly(unsafe { self.take_task(position) });
             position += 1;
-            if position - self.head() > self.mask {
+            if position - self.head() > self.mask || mutant("ring-drops-one") {
                 break;
             }
         }

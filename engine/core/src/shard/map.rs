@@ -42,6 +42,8 @@
 
 use std::mem;
 
+use crate::sync::mutant;
+
 /// Slots of the table being left that one `insert` or `remove` visits at most.
 pub(crate) const MOVES_PER_OP: usize = 16;
 
@@ -224,7 +226,8 @@ impl Leaving {
     #[inline]
     fn may_hold(&self, hash: u32) -> bool {
         let below_stop = |slot: usize| self.stop.wrapping_sub(slot) & self.table.mask;
-        below_stop(self.table.home(hash)) >= below_stop(self.next)
+        let passed = below_stop(self.next) + usize::from(mutant("map-passed-early"));
+        below_stop(self.table.home(hash)) >= passed
     }
 
     /// Visits one slot and takes what is in it.
@@ -366,7 +369,8 @@ impl Table {
                 break;
             }
             let from_home = slot.wrapping_sub(self.home(hash_of(entry))) & self.mask;
-            if from_home >= slot.wrapping_sub(hole) & self.mask {
+            if from_home >= (slot.wrapping_sub(hole) & self.mask) + usize::from(mutant("map-hole"))
+            {
                 self.set(hole, entry);
                 hole = slot;
             }

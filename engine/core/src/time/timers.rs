@@ -108,7 +108,7 @@ impl<K, T> Timers<K, T> {
             fence(Ordering::SeqCst);
         }
         match self.keeper.load(Ordering::Relaxed) {
-            NOBODY => KeeperCall::Appoint,
+            NOBODY if !mutant("timer-no-keeper") => KeeperCall::Appoint,
             keeper if next < before => KeeperCall::Nudge(keeper),
             _ => KeeperCall::None,
         }

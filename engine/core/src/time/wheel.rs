@@ -29,6 +29,8 @@
 use std::collections::BTreeMap;
 use std::mem;
 
+use crate::sync::mutant;
+
 const LEVELS: usize = 6;
 const BITS: usize = 6;
 const SLOTS: usize = 1 << BITS;
@@ -114,7 +116,7 @@ impl<E> Wheel<E> {
         loop {
             if let Some((level, slot)) = self.next_slot() {
                 let start = self.start_of(level, slot);
-                if start > now {
+                if start > now + u64::from(mutant("wheel-early")) {
                     break;
                 }
                 self.elapsed = start;
@@ -173,10 +175,14 @@ impl<E> Wheel<E> {
         let differing = (deadline ^ self.elapsed) | 1;
         let level = differing.ilog2() as usize / BITS;
         if level >= LEVELS {
+            if mutant("wheel-far-lost") {
+                return;
+            }
             self.beyond.entry(deadline >> RANGE_BITS).or_default().push(deadline, entry);
             return;
         }
-        let slot = (deadline >> (level * BITS)) as usize % SLOTS;
+        let off = usize::from(mutant("wheel-slot-off") && level > 0);
+        let slot = ((deadline >> (level * BITS)) as usize + off) % SLOTS;
         self.occupied[level] |= 1 << slot;
         self.slots[level][slot].push(deadline, entry);
     }

@@ -14,6 +14,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::snapshot::text_at;
+use crate::sync::mutant;
 
 /// CPUs' worth of time granted, the least of all levels; `None` is no limit.
 pub(super) fn quota(root: &Path, notes: &mut Vec<String>) -> Option<f64> {
@@ -94,7 +95,9 @@ fn limit_v1(dir: &Path) -> Result<Option<f64>, String> {
 
 fn ratio(path: &Path, quota: &str, period: &str) -> Result<Option<f64>, String> {
     match (quota.parse::<u64>(), period.parse::<u64>()) {
-        (Ok(quota @ 1..), Ok(period @ 1..)) => Ok(Some(quota as f64 / period as f64)),
+        (Ok(quota @ 1..), Ok(period)) if period > 0 || mutant("quota-no-period") => {
+            Ok(Some(quota as f64 / period as f64))
+        }
         _ => Err(format!("{}: {quota:?} of {period:?}", path.display())),
     }
 }

@@ -16,5 +16,6 @@ mod snapshot;
 
 #[allow(unused_imports, reason = "for the workers of the engine")]
 pub(crate) use pin::{PinError, current_cpu, pin_current_thread};
+pub(crate) use plan::MAX_WORKERS;
 pub use plan::{Plan, WorkerPlan, Workers};
 pub use snapshot::{Cpu, Node, Snapshot};

@@ -16,10 +16,14 @@
 //!
 //! Cost: O(workers^2) time and memory, for the tiers; made once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::snapshot::{Cpu, Snapshot};
+use crate::sync::mutant;
+
+/// Workers that an engine may have.
+pub(crate) const MAX_WORKERS: usize = 1_024;
 
 /// How many workers an engine has.
 ///
@@ -31,7 +35,7 @@ use super::snapshot::{Cpu, Snapshot};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Workers {
-    /// One for each CPU that this process may use: in its mask, online, and within its quota.
+    /// One for each CPU that this process may use: in its mask, online, and within its quota. At most 1,024.
     #[default]
     PerCore,
     /// So many. 0 can be said, and is refused when the engine is built.
@@ -39,7 +43,7 @@ pub enum Workers {
 }
 
 impl Workers {
-    /// One worker for each CPU that this process may use.
+    /// One worker for each CPU that this process may use, at most 1,024.
     ///
     /// ```
     /// # use bgrp::topology::{Plan, Snapshot, Workers};
@@ -129,7 +133,7 @@ impl Plan {
         }
         .max(1);
         let count = match workers {
-            Workers::PerCore => effective,
+            Workers::PerCore => effective.min(MAX_WORKERS),
             Workers::Fixed(n) => n,
         };
         let obstacle = obstacle(machine, allowed.len(), count);
@@ -157,12 +161,13 @@ impl Plan {
 
 /// CPUs that are online and in the mask; those online if that leaves none.
 fn allowed_cpus<'a>(machine: &'a Snapshot, notes: &mut Vec<String>) -> Vec<&'a Cpu> {
-    let online: Vec<&Cpu> = machine.cpus.iter().filter(|cpu| cpu.online).collect();
+    let counts = |cpu: &&Cpu| cpu.online || mutant("plan-offline");
+    let online: Vec<&Cpu> = machine.cpus.iter().filter(counts).collect();
     if machine.mask.is_empty() {
         return online;
     }
-    let allowed: Vec<&Cpu> =
-        online.iter().filter(|cpu| machine.mask.contains(&cpu.id)).copied().collect();
+    let mask: BTreeSet<usize> = machine.mask.iter().copied().collect();
+    let allowed: Vec<&Cpu> = online.iter().filter(|cpu| mask.contains(&cpu.id)).copied().collect();
     if allowed.is_empty() {
         notes.push("no CPU of the affinity mask is online: the mask is taken as unknown".into());
         return online;
@@ -172,8 +177,9 @@ fn allowed_cpus<'a>(machine: &'a Snapshot, notes: &mut Vec<String>) -> Vec<&'a C
 
 /// Why pinning `count` workers would be wrong.
 fn obstacle(machine: &Snapshot, allowed: usize, count: usize) -> Option<String> {
+    let mask: BTreeSet<usize> = machine.mask.iter().copied().collect();
     let online = machine.cpus.iter().filter(|cpu| cpu.online);
-    let missing = online.filter(|cpu| !machine.mask.contains(&cpu.id)).count();
+    let missing = online.filter(|cpu| !mask.contains(&cpu.id)).count();
     if !machine.known {
         Some("the CPUs of this machine are a guess".to_owned())
     } else if machine.mask.is_empty() {
@@ -220,7 +226,11 @@ fn pin_to(machine: &Snapshot, mut cpus: Vec<&Cpu>, count: usize) -> (Vec<WorkerP
     let workers = chosen.iter().enumerate().map(|(worker, cpu)| {
         let mut tiers: BTreeMap<Nearness, Vec<usize>> = BTreeMap::new();
         for other in others(worker, chosen.len()) {
-            tiers.entry(nearness(machine, cpu, chosen[other])).or_default().push(other);
+            let near = nearness(machine, cpu, chosen[other]);
+            if mutant("plan-no-remote") && matches!(near, Nearness::Remote { .. }) {
+                continue;
+            }
+            tiers.entry(near).or_default().push(other);
         }
         WorkerPlan {
             cpu: Some(cpu.id),

@@ -122,8 +122,15 @@ where
                 Published::Token if linger && count < core.settings.batch => {
                     self.linger_anew(group, now);
                 }
-                // SAFETY: the publish made the group busy; this is its one token.
-                Published::Token => self.fresh.push(unsafe { token(group, &core.front.ready) }),
+                Published::Token => {
+                    if linger {
+                        // Less than a batch may be left after the turn, and then waits from now on.
+                        // SAFETY: the publish made the group busy, and its token is ours.
+                        unsafe { group.as_ref().consumer() }.since = (now / 1_000_000) as u32;
+                    }
+                    // SAFETY: as above; this is the one token.
+                    self.fresh.push(unsafe { token(group, &core.front.ready) });
+                }
                 Published::Lingering => self.end_linger(group, &grown),
             }
         }

@@ -13,6 +13,7 @@ use crate::{
     group::block::Consumer,
     handler::{Turn, Work},
     outcome::{Failure, Mark, Outcome, Trouble, drop_quietly},
+    sync::mutant,
 };
 
 /// What the group does next.
@@ -139,7 +140,7 @@ fn settle_run<K, T>(
 fn close_gaps<K, T>(turn: &Turn<'_, K, T>, n: u32, stay: &[(usize, Mark)]) {
     let slots: Vec<*mut T> = turn.slots(n).collect();
     for (to, (from, _)) in (0..n as usize).rev().zip(stay.iter().rev()) {
-        if *from != to {
+        if *from != to && !mutant("retry-gap-stays") {
             // SAFETY: both are slots of the run; `to` is empty: what was there was dropped or has moved on.
             unsafe { std::ptr::copy_nonoverlapping(slots[*from], slots[to], 1) };
         }
@@ -177,7 +178,10 @@ fn judge<K, T>(
         Outcome::Fail(failure) => (failure, None),
     };
     match wait {
-        Some(wait) => Fate::Stays(Mark { attempts, exhausted: None }, wait),
+        Some(wait) => {
+            let attempts = attempts - u32::from(mutant("retry-not-counted"));
+            Fate::Stays(Mark { attempts, exhausted: None }, wait)
+        }
         None => exhaust(settings, key, task, attempts, failure),
     }
 }

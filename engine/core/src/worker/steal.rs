@@ -17,6 +17,7 @@ use super::{GRAB, Worker};
 use crate::{
     handler::Work,
     ready::{link::Unit, overflow::DEQUE_LIMIT},
+    sync::mutant,
 };
 
 /// Workers that are looked at in one balance.
@@ -60,6 +61,9 @@ where
             return None;
         }
         let mut chain = post.inbox.take();
+        if mutant("steal-loses-rest") {
+            return chain.pop();
+        }
         self.queue_all(&mut chain);
         self.deque.pop()
     }

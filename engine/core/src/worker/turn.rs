@@ -51,7 +51,7 @@ where
         } else {
             0
         };
-        let (settled, planned) = self.dispatch(group, consumer, count.min(core.settings.batch));
+        let settled = self.dispatch(group, consumer, count.min(core.settings.batch));
         add(&self.post().counters.turns, 1);
         let halts = matches!(settled.next, Next::HaltGroup);
         if halts {
@@ -85,7 +85,7 @@ where
                 // What was there before this turn and was not run is older than the turn.
                 // SAFETY: we hold the token.
                 let older = unsafe { token.group().consumer() }.since;
-                self.linger_again(token, if count > planned { older } else { since });
+                self.linger_again(token, if count > settled.removed { older } else { since });
             }
             Next::Go => self.queue(token.rest()),
         }
@@ -108,13 +108,13 @@ where
         core.front.ready.call_keeper(call);
     }
 
-    /// Calls the handler for up to `most` tasks. Also returns how many it was offered.
+    /// Calls the handler for up to `most` tasks.
     fn dispatch(
         &mut self,
         group: &Group<K, T>,
         consumer: &mut Consumer<T>,
         most: u32,
-    ) -> (super::settle::Settled, u32) {
+    ) -> super::settle::Settled {
         let core = self.core();
         // SAFETY: we hold the token of a live group.
         let key = unsafe { group.key() };
@@ -123,7 +123,7 @@ where
         if consumer.trouble.is_some() {
             planned = self.resolve_held(key, consumer, most, &mut settled);
             if planned == 0 {
-                return (settled, most);
+                return settled;
             }
         }
         let trouble = consumer.trouble.take();
@@ -197,6 +197,6 @@ where
             consumer.trouble =
                 super::settle::settle(&core.settings, turn, marks, &mut self.random, &mut settled);
         }
-        (settled, planned)
+        settled
     }
 }
