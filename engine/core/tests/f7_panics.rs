@@ -474,20 +474,22 @@ fn a_panic_payload_whose_drop_panics() {
 
 #[test]
 fn the_payload_of_a_panicking_drop_is_dropped_too() {
-    // It was forgotten: a service whose tasks panic in their drops lost some memory with each of them.
-    struct Task(Arc<()>);
-    impl Drop for Task {
+    // It was forgotten: a service whose states or keys panic in their drops lost some memory with each of them.
+    struct State(Arc<()>);
+    impl Drop for State {
         fn drop(&mut self) {
             std::panic::resume_unwind(Box::new(self.0.clone()));
         }
     }
     let witness = Arc::new(());
-    let engine = builder::<u64, Task>()
-        .handler(|(), batch| vec![Outcome::from(()); batch.len()])
+    let in_state = witness.clone();
+    let engine = builder::<u64, u64>()
+        .state(move |_| State(in_state.clone()))
+        .task_handler(|_, _| ())
         .build()
         .expect("valid settings");
-    let report = drive(engine, |key| key, |_| Task(witness.clone()));
-    assert_eq!((report.done, report.failed), (0, 2 * TASKS));
+    let report = drive(engine, |key| key, |task| task);
+    assert_eq!((report.done, report.failed), (2 * TASKS, 0));
     assert_eq!(Arc::strong_count(&witness), 1);
 }
 
