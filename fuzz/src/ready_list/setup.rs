@@ -68,7 +68,7 @@ impl Setup {
             attempts: u32::from(more >> 4 & 3) + 1,
             flush: u32::from(more >> 6) * 10 * MS,
             batch: usize::from(bytes.pick(&[1u8, 2, 3, 4, 5, 8, 12, 40])),
-            capacity: bytes.pick(&[64, 65, 100, 256, 4_096]),
+            capacity: bytes.pick(&[64, 65, 100, 256, 4_096, 1 << 14]),
             group_capacity: bytes.pick(&[1, 2, 3, 8, 30, 1 << 16]),
             idle_groups: usize::from(bytes.below(14)),
             wait: u32::from(bytes.below(12)) * MS / 2,

@@ -30,17 +30,17 @@ where
     pub(crate) fn live(&mut self, life: &mut Life) -> bool {
         let core = self.core();
         let ready = &core.front.ready;
-        let woken = ready.idle.was_unparked(self.id);
         if core.front.status.stops() {
-            let asleep = life.asleep.take().is_some();
-            assert!(woken || !asleep, "worker {} sleeps on in an engine that is halted", self.id);
+            let wakes = life.asleep.take().is_none() || ready.idle.was_unparked(self.id);
+            assert!(wakes, "worker {} sleeps on in an engine that is halted", self.id);
             if std::mem::take(&mut life.searching) {
                 ready.idle.end_search();
             }
             return false;
         }
         if let Some((look, alarm)) = life.asleep {
-            if !woken && alarm.is_none_or(|alarm| ready.clock.now() < alarm) {
+            let rings = alarm.is_some_and(|alarm| ready.clock.now() >= alarm);
+            if !ready.idle.was_unparked(self.id) && !rings {
                 return false;
             }
             life.asleep = None;
@@ -53,8 +53,7 @@ where
         match self.lie_down(&mut life.searching) {
             look @ LastLook::Nothing(timeout) => {
                 let alarm = timeout.map(|timeout| ready.clock.now() + timeout.as_nanos() as u64);
-                // A token that is there already ends the sleep at once, as it does a thread's.
-                life.asleep = Some((look, if woken { Some(0) } else { alarm }));
+                life.asleep = Some((look, alarm));
             }
             look => self.get_up(look, &mut life.searching),
         }

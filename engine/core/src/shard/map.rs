@@ -48,7 +48,7 @@ use crate::sync::mutant;
 pub(crate) const MOVES_PER_OP: usize = 16;
 
 /// Slots that are allocated and released at once: 32 KB. Few in tests, which then cross many edges.
-const SEGMENT: usize = if cfg!(test) { 32 } else { 4096 };
+const SEGMENT: usize = if cfg!(any(test, fuzzing)) { 32 } else { 4096 };
 
 const MIN_BITS: u32 = 4;
 const MAX_BITS: u32 = 32;

@@ -227,7 +227,7 @@ impl Idle {
         self.parkers[id].park(timeout);
     }
 
-    /// Worker `id`, which has no thread, was unparked since it lay down.
+    /// Worker `id`, which has no thread, has its park token: takes it, as the end of a park does.
     #[cfg(fuzzing)]
     pub(crate) fn was_unparked(&self, id: usize) -> bool {
         std::mem::take(&mut *self.parkers[id].token.lock())
