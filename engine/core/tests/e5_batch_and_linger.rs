@@ -4,7 +4,9 @@ mod common;
 
 use std::{sync::Arc, time::Duration};
 
-use bgrp::{BuildError, Engine, Retry, Sim, Workers};
+use bgrp::{
+    BuildError, Engine, Exhausted, Failure, OnExhausted, Outcome, Retry, Sim, Verdict, Workers,
+};
 use common::{Count, LONG, Latch, Log, MS};
 
 /// Batch sizes with the key and the virtual time at which they ran.
@@ -146,6 +148,40 @@ fn a_task_that_fails_does_not_make_the_next_ones_wait_again() {
     sim.advance(21 * MS);
     sim.run();
     assert_eq!(log.take(), [0, 1, 2]);
+}
+
+#[test]
+fn a_held_task_behind_a_retried_one_does_not_linger() {
+    // The policy held the second task of a batch for 3 ms; once the first was done, the second waited for a full batch.
+    let asked = Log::new();
+    let log = asked.clone();
+    let mut sim = Engine::<u32, u64>::builder()
+        .workers(Workers::fixed(1))
+        .batch_size(2)
+        .flush_interval(Duration::from_secs(3_600))
+        .retry(Retry::fixed(Duration::ZERO).attempts(3))
+        .on_exhausted(OnExhausted::with(move |failed: Exhausted<'_, u32, u64>| {
+            log.push(*failed.task);
+            if log.len() == 1 { Verdict::Hold(3 * MS) } else { Verdict::Skip }
+        }))
+        .handler(|(), batch| {
+            let failure = || Failure::new("no");
+            let outcome = |(i, task): (usize, &u64)| match *task {
+                0 if batch.attempt(i) == 3 => Outcome::Done,
+                0 => Outcome::Retry(failure()),
+                _ => Outcome::Fail(failure()),
+            };
+            batch.iter().enumerate().map(outcome).collect::<Vec<_>>()
+        })
+        .build_sim(1)
+        .expect("valid settings");
+    sim.submit(1, 0).expect("room");
+    sim.submit(1, 1).expect("room");
+    sim.run();
+    sim.advance(4 * MS);
+    sim.run();
+    assert_eq!(asked.take(), [1, 1]);
+    assert_eq!((sim.stats().done, sim.stats().failed), (1, 1));
 }
 
 #[test]

@@ -144,6 +144,13 @@ impl Model {
         self.at_rest && waiting > self.setup.group_capacity
     }
 
+    /// A submit from inside a handler was refused: tasks that the same turn has finished may still count.
+    pub(super) fn refuse_inside(&mut self, key: u8, reason: SubmitReason) {
+        if reason != SubmitReason::GroupFull {
+            self.refuse(key, reason);
+        }
+    }
+
     /// A submit was refused.
     pub(super) fn refuse(&mut self, key: u8, reason: SubmitReason) {
         let waiting = self.groups.get(&key).map_or(0, Group::waiting);

@@ -254,7 +254,7 @@ fn submit_inside(key: u8) {
         Some(Ok(())) => model::with(|model| model.accept(key, 0, id)),
         Some(Err(error)) => {
             assert_eq!(error.task.id, id);
-            model::with(|model| model.refuse(key, error.reason));
+            model::with(|model| model.refuse_inside(key, error.reason));
         }
         None => {}
     }

@@ -108,7 +108,7 @@ impl<K, T> Timers<K, T> {
             fence(Ordering::SeqCst);
         }
         match self.keeper.load(Ordering::Relaxed) {
-            NOBODY if !mutant("timer-no-keeper") => KeeperCall::Appoint,
+            NOBODY => KeeperCall::Appoint,
             keeper if next < before => KeeperCall::Nudge(keeper),
             _ => KeeperCall::None,
         }
@@ -160,7 +160,8 @@ impl<K, T> Timers<K, T> {
             fence(Ordering::SeqCst);
         }
         let next = self.next.load(Ordering::Relaxed);
-        (next != NEVER).then(|| Duration::from_nanos((next * TICK).saturating_sub(now)))
+        (next != NEVER && !mutant("timer-no-alarm"))
+            .then(|| Duration::from_nanos((next * TICK).saturating_sub(now)))
     }
 
     /// Worker `id` is awake. `true`: it was the keeper, and something still waits for a time.

@@ -116,7 +116,7 @@ impl<E> Wheel<E> {
         loop {
             if let Some((level, slot)) = self.next_slot() {
                 let start = self.start_of(level, slot);
-                if start > now + u64::from(mutant("wheel-early")) {
+                if start > now.saturating_add(mutant("wheel-early").into()) {
                     break;
                 }
                 self.elapsed = start;

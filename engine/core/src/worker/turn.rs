@@ -52,6 +52,8 @@ where
             0
         };
         let settled = self.dispatch(group, consumer, count.min(core.settings.batch));
+        // Tasks at the head that were tried: one behind a retried one may be held, and its wait is over by now.
+        let tried = consumer.trouble.is_some();
         add(&self.post().counters.turns, 1);
         let halts = matches!(settled.next, Next::HaltGroup);
         if halts {
@@ -80,7 +82,9 @@ where
             _ if after.is_idle() => token.gone(),
             Next::Wait(wait) => self.back_off(token, wait),
             Next::Go
-                if core.settings.flush > Duration::ZERO && after.count() < core.settings.batch =>
+                if core.settings.flush > Duration::ZERO
+                    && after.count() < core.settings.batch
+                    && !tried =>
             {
                 // What was there before this turn and was not run is older than the turn.
                 // SAFETY: we hold the token.
