@@ -52,8 +52,6 @@ where
             0
         };
         let settled = self.dispatch(group, consumer, count.min(core.settings.batch));
-        // Tasks at the head that were tried: one behind a retried one may be held, and its wait is over by now.
-        let tried = consumer.trouble.is_some();
         add(&self.post().counters.turns, 1);
         let halts = matches!(settled.next, Next::HaltGroup);
         if halts {
@@ -82,14 +80,18 @@ where
             _ if after.is_idle() => token.gone(),
             Next::Wait(wait) => self.back_off(token, wait),
             Next::Go
-                if core.settings.flush > Duration::ZERO
-                    && after.count() < core.settings.batch
-                    && !tried =>
+                if core.settings.flush > Duration::ZERO && after.count() < core.settings.batch =>
             {
-                // What was there before this turn and was not run is older than the turn.
                 // SAFETY: we hold the token.
-                let older = unsafe { token.group().consumer() }.since;
-                self.linger_again(token, if count > settled.removed { older } else { since });
+                let consumer = unsafe { token.group().consumer() };
+                if consumer.trouble.is_some() {
+                    // A task that stood behind a retried one is held, and its wait is over by now.
+                    self.queue(token.rest());
+                } else {
+                    // What was there before this turn and was not run is older than the turn.
+                    let older = if count > settled.removed { consumer.since } else { since };
+                    self.linger_again(token, older);
+                }
             }
             Next::Go => self.queue(token.rest()),
         }
