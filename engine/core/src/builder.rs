@@ -19,7 +19,7 @@ use crate::{
     task::Task,
     time::clock::{Clock, MonotonicClock, VirtualClock},
     topology::{Plan, Snapshot, Workers},
-    worker::{Worker, pool},
+    worker::{Worker, pool, steal::PATIENCE},
 };
 
 /// Settings of an engine, before its state and handler are known.
@@ -242,7 +242,7 @@ where
         let clock = Arc::new(MonotonicClock::new());
         let hasher = RandomState::new();
         let seed = hasher.hash_one(0u64);
-        let (core, workers) = draft.assemble(self.0, clock, hasher, seed);
+        let (core, workers) = draft.assemble(self.0, clock, hasher, seed, PATIENCE);
         let threads = pool::start(workers, &name)?;
         Ok(Engine::assemble(core.front.clone(), core, threads))
     }
@@ -251,7 +251,7 @@ where
         let clock = VirtualClock::new();
         // The same keys in the same shards, run after run.
         let hasher = RandomState::with_seeds(seed, 1, 2, 3);
-        let (core, workers) = draft.assemble(self.0, Arc::new(clock.clone()), hasher, seed);
+        let (core, workers) = draft.assemble(self.0, Arc::new(clock.clone()), hasher, seed, 0);
         Sim::new(core, workers, clock)
     }
 }
@@ -313,6 +313,7 @@ impl<K, T> Draft<K, T> {
         clock: Arc<dyn Clock>,
         hasher: RandomState,
         seed: u64,
+        patience: u64,
     ) -> Assembled<K, T, W>
     where
         K: Hash + Eq + Send + Sync + 'static,
@@ -332,6 +333,8 @@ impl<K, T> Draft<K, T> {
             flush: self.flush_interval,
             budget: self.time_budget,
             chunk: CHUNK,
+            // Where workers share processors one that stands has lost its own, probably.
+            patience: if plan.spin { patience } else { 0 },
             room: (self.capacity - ring * shards) as u64,
             group_capacity: self.group_capacity as u32,
             idle_groups: self.idle_groups as u64,

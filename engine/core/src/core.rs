@@ -7,7 +7,7 @@ use crossbeam_utils::CachePadded;
 use crate::{
     flow::{exhausted::OnExhausted, retry::Retry},
     front::Front,
-    group::{block::Group, ring::SharedPool},
+    group::{block::Group, segment::SharedPool},
     handler::Work,
     ingress::barrier::Barrier,
     lifecycle::status::Status,
@@ -25,6 +25,8 @@ pub(crate) struct Settings<K, T> {
     pub(crate) flush: Duration,
     pub(crate) budget: Duration,
     pub(crate) chunk: u32,
+    /// How long a worker stands before its row is robbed, in ns (worker/steal.rs).
+    pub(crate) patience: u64,
     /// Tasks that may be in groups, all together.
     pub(crate) room: u64,
     pub(crate) group_capacity: u32,
@@ -242,9 +244,8 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         plan: Plan,
     ) -> Self {
         let workers = front.ready.posts.len();
-        let backs = (0..front.doors.len() as u32)
-            .map(|shard| CachePadded::new(Mutex::new(Back::new(shard))))
-            .collect();
+        let backs =
+            front.doors.iter().map(|_| CachePadded::new(Mutex::new(Back::new()))).collect();
         let hands = (0..workers).map(|_| CachePadded::new(Hand::new())).collect();
         let now = front.ready.clock.now();
         Self {
@@ -346,7 +347,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
     #[cold]
     pub(crate) fn relieve(&self, group: NonNull<Group<K, T>>) {
         // SAFETY: blocks live as long as the engine, and a block stays in its shard.
-        let shard = unsafe { group.as_ref() }.shard as usize;
+        let shard = self.front.shard_of(unsafe { group.as_ref() }.hash());
         self.front.doors[shard].gate.relieve(&self.front.filter, group, self.settings.low_mark());
     }
 }

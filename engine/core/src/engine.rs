@@ -86,10 +86,8 @@ where
             Some(index) => (index, Some(key)),
             None => (back.make(hash, key), None),
         };
+        back.pin(index);
         let group = back.group(index);
-        // SAFETY: we hold the claim.
-        let pins = unsafe { &mut group.producer().pins };
-        *pins = pins.saturating_add(1);
         drop(back);
         // The drop of a key is user code: not under the claim.
         drop(spare);
@@ -137,7 +135,7 @@ where
             let back = back.lock();
             stats.groups += u64::from(back.live);
             stats.groups_made += back.made;
-            stats.group_bytes += (back.map.heap_bytes() + back.slab.heap_bytes()) as u64;
+            stats.group_bytes += back.heap_bytes() as u64;
         }
         stats.accepted = self.accepted();
         stats

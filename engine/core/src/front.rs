@@ -59,7 +59,8 @@ pub(crate) struct Front<K, T> {
     pub(crate) filter: Filter,
     pub(crate) barrier: Barrier,
     hasher: RandomState,
-    shift: u32,
+    /// Shards, less one.
+    mask: u32,
 }
 
 /// Where a task is to go.
@@ -111,7 +112,7 @@ impl<K, T> Front<K, T> {
             filter: Filter::new(),
             barrier: Barrier::detect(),
             hasher,
-            shift: 64 - shards.trailing_zeros(),
+            mask: shards as u32 - 1,
         })
     }
 
@@ -119,6 +120,12 @@ impl<K, T> Front<K, T> {
     pub(crate) fn adopt_thread(&self) -> Adopted {
         let before = WORKER_OF.try_with(|of| of.replace(std::ptr::from_ref(self).addr()));
         Adopted(before.unwrap_or(0))
+    }
+
+    /// The shard of a group with these hash bits.
+    #[inline(always)]
+    pub(crate) fn shard_of(&self, hash: u32) -> usize {
+        (hash & self.mask) as usize
     }
 
     pub(crate) fn is_own_worker(&self) -> bool {
@@ -151,9 +158,9 @@ impl<K, T> Front<K, T> {
 impl<K: Hash + Eq, T> Front<K, T> {
     #[inline]
     pub(crate) fn hash(&self, key: &K) -> (usize, u32) {
-        let hash = self.hasher.hash_one(key);
-        // A shift by 64 (one shard) is zero.
-        (hash.checked_shr(self.shift).unwrap_or(0) as usize, hash as u32)
+        // Of the 64 bits the engine uses 32: the lowest say the shard, the shard's map begins at the highest.
+        let hash = self.hasher.hash_one(key) as u32;
+        (self.shard_of(hash), hash)
     }
 
     /// One reservation, one cell, one look at the flag: the whole of a submit while there is room. `false`, with

@@ -151,7 +151,11 @@ pub(crate) fn prefetch_write<P>(pointer: *const P) {
     unsafe {
         core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(pointer.cast());
     }
-    #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
+    #[cfg(all(target_arch = "aarch64", not(loom), not(miri)))]
+    // SAFETY: `prfm` changes no register, no flag and no memory, and faults on nothing.
+    unsafe {
+        core::arch::asm!("prfm pstl1keep, [{}]", in(reg) pointer, options(nostack, preserves_flags, readonly));
+    }
     let _ = pointer;
 }
 
@@ -163,6 +167,10 @@ pub(crate) fn prefetch<P>(pointer: *const P) {
     unsafe {
         core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(pointer.cast());
     }
-    #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
+    #[cfg(all(target_arch = "aarch64", not(loom), not(miri)))]
+    // SAFETY: as in `prefetch_write`.
+    unsafe {
+        core::arch::asm!("prfm pldl1keep, [{}]", in(reg) pointer, options(nostack, preserves_flags, readonly));
+    }
     let _ = pointer;
 }

@@ -73,7 +73,7 @@ mod tests {
     fn netty_15927_a_token_that_is_dropped_on_the_way_puts_its_group_back() {
         // A failure between taking a group and putting it back left it marked as scheduled, and nobody ran it again.
         let ready = ready();
-        let mut slab: Slab<u32, u32, ()> = Slab::new(0);
+        let mut slab: Slab<u32, u32, ()> = Slab::new();
         let index = slab.add();
         // SAFETY: the slab outlives the test's use of the block.
         let group = NonNull::from(unsafe { &slab.at(index).as_ref().group });
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn a_token_that_rests_or_is_gone_leaves_nothing_behind() {
         let ready = ready();
-        let mut slab: Slab<u32, u32, ()> = Slab::new(0);
+        let mut slab: Slab<u32, u32, ()> = Slab::new();
         let index = slab.add();
         // SAFETY: the slab outlives the test's use of the block.
         let group = NonNull::from(unsafe { &slab.at(index).as_ref().group });

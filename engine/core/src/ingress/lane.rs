@@ -24,7 +24,7 @@ use std::mem::MaybeUninit;
 
 use crossbeam_utils::CachePadded;
 
-use super::ring::Address;
+use super::records::Records;
 use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell, mutant, yield_now};
 
 #[derive(Debug)]
@@ -136,23 +136,9 @@ impl<K, T> Lane<K, T> {
         self.head.load(Ordering::Acquire)
     }
 
-    /// Claim holder: the hash bits of the record at `position`, which is below the tail.
-    pub(crate) fn hash(&self, position: u64) -> u32 {
-        // SAFETY: published and not given back: the claim holder's.
-        self.cell(position).hash.with(|slot| unsafe { *slot })
-    }
-
-    /// Claim holder: moves a record out.
-    ///
-    /// # Safety
-    /// `head <= position < tail`, once.
-    pub(crate) unsafe fn take(&self, position: u64) -> (Address<K>, T) {
-        let cell = self.cell(position);
-        // SAFETY: the caller's promise.
-        let key = cell.key.with(|slot| unsafe { (*slot).assume_init_read() });
-        // SAFETY: the caller's promise.
-        let task = cell.task.with(|slot| unsafe { (*slot).assume_init_read() });
-        (Address::Key(self.hash(position), key), task)
+    /// Claim holder: the records below `end`, which is not above the tail.
+    pub(crate) fn up_to(&self, end: u64) -> Published<'_, K, T> {
+        Published { lane: self, end }
     }
 
     /// Claim holder: all positions below `head` are free again.
@@ -185,11 +171,46 @@ impl<K, T> Lane<K, T> {
     }
 }
 
+/// The records of a lane that are known to be published.
+#[derive(Debug)]
+pub(crate) struct Published<'a, K, T> {
+    lane: &'a Lane<K, T>,
+    end: u64,
+}
+
+impl<K, T> Records<K, T> for Published<'_, K, T> {
+    #[inline]
+    fn peek(&self, position: u64) -> Option<(u32, bool)> {
+        // SAFETY: published and not given back: the claim holder's.
+        (position < self.end)
+            .then(|| (self.lane.cell(position).hash.with(|slot| unsafe { *slot }), false))
+    }
+
+    #[inline]
+    unsafe fn key(&self, position: u64) -> &K {
+        // SAFETY: the caller's promise.
+        self.lane.cell(position).key.with(|key| unsafe { (*key).assume_init_ref() })
+    }
+
+    #[inline]
+    unsafe fn take_key(&self, position: u64) -> K {
+        // SAFETY: the caller's promise.
+        self.lane.cell(position).key.with(|key| unsafe { (*key).assume_init_read() })
+    }
+
+    #[inline]
+    unsafe fn take_task(&self, position: u64) -> T {
+        // SAFETY: the caller's promise.
+        self.lane.cell(position).task.with(|task| unsafe { (*task).assume_init_read() })
+    }
+}
+
 impl<K, T> Drop for Lane<K, T> {
     fn drop(&mut self) {
-        for position in self.head()..self.tail() {
+        let records = self.up_to(self.tail());
+        for position in self.head()..records.end {
             // SAFETY: exclusive; between head and tail, once.
-            drop(unsafe { self.take(position) });
+            drop(unsafe { (records.take_key(position), records.take_task(position)) });
         }
     }
 }

@@ -2,4 +2,5 @@
 
 pub(crate) mod barrier;
 pub(crate) mod lane;
+pub(crate) mod records;
 pub(crate) mod ring;

@@ -17,8 +17,9 @@ use std::{
 use crate::{
     core::Core,
     group::{
-        block::Group,
-        ring::{End, Pool},
+        block::{Flags, Group},
+        ring::End,
+        segment::Pool,
     },
     handler::Work,
     outcome::drop_quietly,
@@ -166,7 +167,7 @@ where
             for index in 0..back.slab.used() {
                 let group = back.group(index);
                 // SAFETY: we hold the claim.
-                let live = unsafe { group.producer() }.live;
+                let live = unsafe { group.producer() }.flags.has(Flags::LIVE);
                 if !live
                     || group.word.load().count() == 0
                     || running.contains(&NonNull::from(group))
@@ -175,11 +176,10 @@ where
                 }
                 // SAFETY: no worker has it in hand and none will: the engine is halted. The claim and the token
                 // side are ours.
-                let consumer = unsafe { group.consumer() };
+                let head = unsafe { group.head() };
                 let count = group.word.load().count();
-                let tasks = take_tasks(&mut consumer.head, &mut pool, count);
+                let tasks = take_tasks(head, &mut pool, count);
                 group.word.settle(count);
-                consumer.trouble = None;
                 all.push(Left { key: back.dissolve(index, &mut pool, &mut scratch), tasks });
             }
             drop(back);
@@ -218,21 +218,21 @@ impl<K, T, W: Work<K, T>> Drop for Core<K, T, W> {
             for index in 0..back.slab.used() {
                 let group = back.group(index);
                 // SAFETY: the last owner of the core has every claim and every token.
-                let (producer, consumer) = unsafe { (group.producer(), group.consumer()) };
-                if !producer.live {
+                let (producer, head) = unsafe { (group.producer(), group.head()) };
+                if !producer.flags.has(Flags::LIVE) {
                     continue;
                 }
                 let count = group.word.load().count();
                 lost += u64::from(count);
                 if count > 0 {
-                    take_tasks(&mut consumer.head, &mut pool, count)
+                    take_tasks(head, &mut pool, count)
                         .into_iter()
                         .for_each(drop_quietly);
                 }
-                End::detach(&mut producer.tail, &mut consumer.head, &mut pool);
+                End::detach(producer.tail, head, &mut pool);
                 // SAFETY: as above.
                 let opened = std::mem::take(unsafe { group.opened() });
-                producer.live = false;
+                producer.flags.clear(Flags::LIVE);
                 // SAFETY: live until now; taken once.
                 drop_quietly(unsafe { group.take_key() });
                 if opened {

@@ -5,3 +5,4 @@ pub(crate) mod demux;
 pub(crate) mod flag;
 pub(crate) mod map;
 pub(crate) mod reclaim;
+mod table;

@@ -12,7 +12,11 @@ use super::{
     back::Back,
     demux::{Scratch, WARM_SEGMENTS},
 };
-use crate::group::ring::{End, Pool};
+use crate::group::{
+    block::Flags,
+    ring::End,
+    segment::Pool,
+};
 
 /// Groups looked at for each group made while there are too many, and in each chunk that makes none.
 const SWEEP: u32 = 4;
@@ -29,13 +33,13 @@ impl<K, T, S> Back<K, T, S> {
             let group = self.group(index);
             // SAFETY: we hold the claim.
             let producer = unsafe { group.producer() };
-            if producer.pending > 0 || !group.word.load().is_quiet() {
+            if *producer.pending > 0 || !group.word.load().is_quiet() {
                 self.attached.push_back(index);
                 continue;
             }
             // SAFETY: quiet under the claim: the consumer side is ours too.
-            End::detach(&mut producer.tail, unsafe { &mut group.consumer().head }, pool);
-            producer.listed = false;
+            End::detach(producer.tail, unsafe { group.head() }, pool);
+            producer.flags.clear(Flags::LISTED);
         }
     }
 
@@ -65,9 +69,9 @@ impl<K, T, S> Back<K, T, S> {
         let group = self.group(index);
         // SAFETY: we hold the claim.
         let producer = unsafe { group.producer() };
-        if !producer.live
-            || producer.pins > 0
-            || producer.pending > 0
+        if !producer.flags.has(Flags::LIVE)
+            || producer.flags.has(Flags::PINNED)
+            || *producer.pending > 0
             || !group.word.load().is_quiet()
         {
             return false;
@@ -87,13 +91,12 @@ impl<K, T, S> Back<K, T, S> {
         let block = self.slab.at(index);
         let group = self.group(index);
         // SAFETY: the claim holder owns both sides of a group without tasks; close owns everything.
-        let (producer, consumer) = unsafe { (group.producer(), group.consumer()) };
-        End::detach(&mut producer.tail, &mut consumer.head, pool);
-        consumer.trouble = None;
-        let removed = self.map.remove(producer.hash, index);
+        let (producer, head) = unsafe { (group.producer(), group.head()) };
+        End::detach(producer.tail, head, pool);
+        let removed = self.map.remove(group.hash(), index);
         debug_assert!(removed, "a live group is in the map");
-        producer.live = false;
-        // SAFETY: as `consumer`.
+        producer.flags.clear(Flags::LIVE);
+        // SAFETY: as `head`.
         if std::mem::take(unsafe { group.opened() }) {
             // SAFETY: opened says that the state is initialised; it is taken once.
             scratch.garbage_states.push(unsafe { (*block.as_ref().state()).assume_init_read() });

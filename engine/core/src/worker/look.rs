@@ -7,6 +7,7 @@ use crate::{
     front::Door,
     group::{block::Group, state::Published, token::RunToken},
     handler::Work,
+    ingress::records::Records,
     outcome::{Failure, drop_quietly},
     ready::link::Unit,
     shard::{
@@ -69,12 +70,9 @@ where
         self.allowance = self.allowance.saturating_sub(u64::from(taken));
         add(&self.post().counters.taken, u64::from(taken));
         add(&self.post().counters.looks, 1);
-        if more {
-            self.fresh.push(door.unit());
-        }
-        if self.fresh.len() > 0 {
-            let mut fresh = std::mem::take(&mut self.fresh);
-            self.queue_all(&mut fresh);
+        let fresh = std::mem::take(&mut self.fresh);
+        if more || fresh.len() > 0 {
+            self.run_row(fresh, more.then(|| door.unit()));
         }
         self.clean_up();
     }
@@ -133,8 +131,8 @@ where
     }
 
     fn note_full(&self, door: &Door<K, T>, group: NonNull<Group<K, T>>) {
-        // SAFETY: we hold the claim.
-        let hash = unsafe { group.as_ref().producer() }.hash;
+        // SAFETY: blocks live as long as the engine.
+        let hash = unsafe { group.as_ref() }.hash();
         door.gate.close_group(
             &self.core().front.filter,
             hash,
@@ -148,7 +146,7 @@ where
         // SAFETY: the publish made the group busy, and its token is ours.
         let reference = unsafe { group.as_ref() };
         // SAFETY: as above.
-        unsafe { reference.consumer() }.since = (now / 1_000_000) as u32;
+        *unsafe { reference.head() }.since() = (now / 1_000_000) as u32;
         match reference.word.linger(self.core().settings.batch) {
             Ok(sequence) => {
                 let deadline = now + self.core().settings.flush.as_nanos() as u64;
@@ -183,7 +181,7 @@ where
             return;
         }
         // SAFETY: we hold the token.
-        unsafe { token.group().consumer() }.since = since;
+        *unsafe { token.group().head() }.since() = since;
         match token.group().word.linger(core.settings.batch) {
             Ok(sequence) => {
                 let group = token.as_ptr();

@@ -3,7 +3,7 @@
 //! [`Worker::step`] is all the work there is. A worker thread calls it in a loop (pool.rs); the deterministic mode
 //! calls it from outside, one worker at a time (sim.rs). Both drive the same code.
 //!
-//! Where the next unit comes from, in this order: own deque, own inbox, overflow list, other workers (near first).
+//! Where the next unit comes from, in this order: own row, own deque, own inbox, overflow list, other workers (near first).
 //! Every 16 steps a worker looks at the timers, at starved shards, and at other workers (steal.rs).
 
 pub(crate) mod idle;
@@ -19,13 +19,14 @@ use crossbeam_deque::Worker as Deque;
 
 use crate::{
     core::Core,
-    group::ring::Pool,
+    group::segment::Pool,
     handler::Work,
     outcome::Outcome,
     ready::{
         Post,
         link::{Chain, Kind, Unit},
         overflow::DEQUE_LIMIT,
+        row,
     },
     shard::demux::Scratch,
     sync::Ordering,
@@ -36,11 +37,16 @@ const PERIOD: u32 = 16;
 /// Units taken from another worker or from the overflow list at a time, at most.
 const GRAB: usize = 32;
 
+/// Fewer groups than this go to the deque: a row costs a lock, and its units cannot be stolen at once.
+const ROW_FROM: usize = 3;
+
 /// See the module text.
 pub(crate) struct Worker<K, T, W: Work<K, T>> {
     core: Arc<Core<K, T, W>>,
     pub(crate) id: usize,
     deque: Deque<Unit>,
+    /// Where it stands in its row.
+    place: row::Place,
     pub(crate) pool: Pool<T>,
     pub(crate) scratch: Scratch<K, T, W::State>,
     pub(crate) outcomes: Vec<Outcome>,
@@ -54,6 +60,8 @@ pub(crate) struct Worker<K, T, W: Work<K, T>> {
     /// Whom to look at next, and how many steps each had made then.
     victim: usize,
     seen: Box<[u32]>,
+    /// Since when each other worker has been seen at the same step, with units in its row.
+    sighted: Box<[(u32, u64)]>,
     pub(crate) random: Random,
     /// It was the keeper of the timers and has found no successor yet.
     pub(crate) owes_keeper: bool,
@@ -72,6 +80,7 @@ where
             core,
             id,
             deque,
+            place: row::Place::default(),
             pool,
             scratch: Scratch::new(),
             outcomes: Vec::new(),
@@ -81,6 +90,7 @@ where
             steps: 0,
             victim: id,
             seen: vec![0; workers].into_boxed_slice(),
+            sighted: vec![(0, 0); workers].into_boxed_slice(),
             random: Random(seed | 1),
             owes_keeper: false,
         }
@@ -141,7 +151,12 @@ where
     }
 
     fn next(&mut self) -> Option<Unit> {
-        self.deque.pop().or_else(|| self.refill()).or_else(|| self.steal())
+        let barrier = self.core.front.barrier;
+        let own = self.core.front.ready.posts[self.id].row.take(&mut self.place, barrier);
+        own.or_else(|| self.deque.pop())
+            .or_else(|| self.refill())
+            .or_else(|| self.steal())
+            .or_else(|| self.rob())
     }
 
     /// Own inbox, then the overflow list.
@@ -176,7 +191,7 @@ where
     /// This worker runs one unit next, and that may take long: whatever else it has must have somebody awake for it.
     pub(crate) fn wake_for_more(&self) {
         let ready = &self.core.front.ready;
-        if self.deque.len() > 1 || !ready.overflow.is_empty() {
+        if self.place.left() + self.deque.len() > 1 || !ready.overflow.is_empty() {
             ready.wake();
         }
     }
@@ -187,6 +202,19 @@ where
         if !self.deque.is_empty() {
             self.core.front.ready.wake();
         }
+    }
+
+    /// The groups of a look: they run now, unless they are too few to be worth a row. `shard`: looked at again, behind all
+    /// that are ready.
+    pub(crate) fn run_row(&mut self, mut groups: Chain, shard: Option<Unit>) {
+        if groups.len() >= ROW_FROM {
+            let row = &self.core.front.ready.posts[self.id].row;
+            row.fill(&mut self.place, || groups.pop());
+        }
+        if let Some(unit) = shard {
+            groups.push(unit);
+        }
+        self.queue_all(&mut groups);
     }
 
     /// Puts units behind all that are ready, in order.
@@ -229,7 +257,9 @@ where
 
     /// The worker goes: what it has becomes visible to others.
     pub(crate) fn hand_over(&mut self) {
-        while let Some(unit) = self.deque.pop() {
+        let barrier = self.core.front.barrier;
+        let row = &self.core.front.ready.posts[self.id].row;
+        while let Some(unit) = row.take(&mut self.place, barrier).or_else(|| self.deque.pop()) {
             self.fresh.push(unit);
         }
         let mut fresh = std::mem::take(&mut self.fresh);

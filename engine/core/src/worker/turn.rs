@@ -19,7 +19,8 @@ use std::{
 use super::{Worker, settle::Next};
 use crate::{
     group::{
-        block::{Block, Consumer, Group},
+        block::{Block, Group},
+        ring::End,
         token::RunToken,
     },
     handler::{Budget, Phase, Turn, Work},
@@ -45,13 +46,13 @@ where
         let group = token.group();
         let count = group.word.load().count();
         // SAFETY: we hold the token, and this is the one reference.
-        let consumer = unsafe { group.consumer() };
+        let head = unsafe { group.head() };
         let since = if core.settings.flush > Duration::ZERO {
             (core.front.ready.clock.now() / 1_000_000) as u32
         } else {
             0
         };
-        let (settled, planned) = self.dispatch(group, consumer, count.min(core.settings.batch));
+        let (settled, planned) = self.dispatch(group, head, count.min(core.settings.batch));
         add(&self.post().counters.turns, 1);
         let halts = matches!(settled.next, Next::HaltGroup);
         if halts {
@@ -84,7 +85,7 @@ where
             {
                 // What was there before this turn and was not run is older than the turn.
                 // SAFETY: we hold the token.
-                let older = unsafe { token.group().consumer() }.since;
+                let older = *unsafe { token.group().head() }.since();
                 self.linger_again(token, if count > planned { older } else { since });
             }
             Next::Go => self.queue(token.rest()),
@@ -112,7 +113,7 @@ where
     fn dispatch(
         &mut self,
         group: &Group<K, T>,
-        consumer: &mut Consumer<T>,
+        head: &mut End<T>,
         most: u32,
     ) -> (super::settle::Settled, u32) {
         let core = self.core();
@@ -120,17 +121,17 @@ where
         let key = unsafe { group.key() };
         let mut settled = super::settle::Settled::default();
         let mut planned = most;
-        if consumer.trouble.is_some() {
-            planned = self.resolve_held(key, consumer, most, &mut settled);
+        if head.trouble().is_some() {
+            planned = self.resolve_held(key, head, most, &mut settled);
             if planned == 0 {
                 return (settled, most);
             }
         }
-        let trouble = consumer.trouble.take();
+        let trouble = head.trouble().take();
         self.outcomes.clear();
         let mut turn = Turn {
             key,
-            head: &mut consumer.head,
+            head,
             pool: &mut self.pool,
             trouble: trouble.as_deref(),
             planned,
@@ -194,8 +195,9 @@ where
         if !clean {
             // A copy, since the turn still borrows the original; only a failure comes here.
             let marks = trouble.clone();
-            consumer.trouble =
+            let marks =
                 super::settle::settle(&core.settings, turn, marks, &mut self.random, &mut settled);
+            *head.trouble() = marks;
         }
         (settled, planned)
     }
