@@ -159,7 +159,7 @@ pub(crate) struct Block<K, T, S> {
 }
 
 impl<K, T, S> Block<K, T, S> {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             group: Group {
                 link: Link::new(),

@@ -6,20 +6,21 @@ use loom::thread;
 
 use super::{ALL, check, check_plain};
 use crate::{
-    ingress::{barrier::Barrier, lane::Lane, ring::Ring},
+    ingress::{barrier::Barrier, lane::Lane, records::Records, ring::Ring},
     lifecycle::status::Status,
     shard::flag::Flag,
     sync::{AtomicU32, Ordering, yield_now},
 };
 
-type Records = Lane<(), u32>;
+type Lane32 = Lane<(), u32>;
 
 /// Claim holder: takes what is there.
-fn drain(lane: &Records, seen: &mut Vec<u32>) {
+fn drain(lane: &Lane32, seen: &mut Vec<u32>) {
     let (head, tail) = (lane.head(), lane.tail());
+    let records = lane.up_to(tail);
     for position in head..tail {
         // SAFETY: between head and tail, once: the head passes it below.
-        seen.push(unsafe { lane.take(position) }.1);
+        seen.push(unsafe { records.take_task(position) });
     }
     if tail > head {
         lane.give_back(tail);
@@ -30,7 +31,7 @@ fn drain(lane: &Records, seen: &mut Vec<u32>) {
 #[test]
 fn order() {
     check(ALL, || {
-        let lane = Arc::new(Records::new(2));
+        let lane = Arc::new(Lane32::new(2));
         let theirs = lane.clone();
         let producer = thread::spawn(move || {
             let mut head = 0;
@@ -55,7 +56,7 @@ fn order() {
 #[test]
 fn retire() {
     check(ALL, || {
-        let lane = Arc::new(Records::new(2));
+        let lane = Arc::new(Lane32::new(2));
         let theirs = lane.clone();
         let producer = thread::spawn(move || {
             theirs.push(&mut 0, 0, (), 1).expect("room");
@@ -75,7 +76,7 @@ fn retire() {
 #[test]
 fn close() {
     check_plain(ALL, || {
-        let lane = Arc::new(Records::new(2));
+        let lane = Arc::new(Lane32::new(2));
         let status = Arc::new(Status::new());
         let barrier = Barrier::Symmetric;
         let (theirs, running) = (lane.clone(), status.clone());
@@ -106,7 +107,7 @@ fn idle() {
     check_plain(ALL, || {
         let flag = Arc::new(Flag::new());
         assert!(flag.ring());
-        let lane = Arc::new(Records::new(2));
+        let lane = Arc::new(Lane32::new(2));
         let listed = Arc::new(AtomicU32::new(0));
         let ring = Ring::<(), u32>::new(2, 0);
         let barrier = Barrier::Symmetric;

@@ -16,6 +16,7 @@ mod idle;
 mod inbox;
 mod lane;
 mod ring;
+mod row;
 mod run_flag;
 mod timers;
 mod watch;
@@ -46,6 +47,10 @@ const MUTANTS: &[(&str, &str)] = &[
     ("end-linger-no-cas", "models::run_flag::linger"),
     ("inbox-push-relaxed", "models::inbox::"),
     ("inbox-take-relaxed", "models::inbox::"),
+    ("row-no-ask", "models::row::thief"),
+    ("row-fill-unlocked", "models::row::refill"),
+    ("barrier-light-missing", "models::row::thief"),
+    ("barrier-heavy-missing", "models::row::thief"),
     ("wake-no-fence", "models::idle::one_sleeper"),
     ("sleep-no-fence", "models::idle::one_sleeper"),
     ("sleep-no-recheck", "models::idle::one_sleeper"),

@@ -27,10 +27,9 @@
 //!
 //! | operation | order | pairs with | proof |
 //! |---|---|---|---|
-//! | fill (store limit) | Release | thief's load of the limit | models::row `thief`, mutant `row-fill-relaxed` |
 //! | owner: store at, light, load limit | fence | thief: store limit, heavy, load at | models::row `thief`, mutants `barrier-light-missing`, `barrier-heavy-missing` |
 //! | owner asks under the lock when the limit says no | - | thief's second store | models::row `thief`, mutant `row-no-ask` |
-//! | fill under the lock | lock | thief | models::row `refill`, mutant `row-fill-unlocked` |
+//! | fill under the lock | lock | thief, which so sees slots and groups whole | models::row `refill`, mutant `row-fill-unlocked` |
 //!
 //! Cost: owner, per unit: one store, one load, one slot read; one lock per chunk. Thief: one heavy barrier (a system
 //! call of some microseconds where it is asymmetric), hence only for an owner that stands.
@@ -97,9 +96,8 @@ impl Row {
         }
         self.at.store(0, Ordering::Relaxed);
         *place = Place { at: 0, limit: n as u32 };
-        // ORDERING: Release publishes the slots, and what was done to their groups, to a thief's Acquire load.
-        let order = if mutant("row-fill-relaxed") { Ordering::Relaxed } else { Ordering::Release };
-        self.limit.store(n as u32, order);
+        // Relaxed: the lock hands the slots, and what was done to their groups, to a thief.
+        self.limit.store(n as u32, Ordering::Relaxed);
         drop(guard);
     }
 
@@ -145,8 +143,7 @@ impl Row {
     /// Anybody: takes what is left, oldest first, each handed to `take`. Returns how many.
     pub(crate) fn rob(&self, barrier: Barrier, mut take: impl FnMut(Unit)) -> usize {
         let Some(_guard) = self.lock.try_lock() else { return 0 };
-        // ORDERING: Acquire pairs with the Release of `fill`.
-        let limit = self.limit.load(Ordering::Acquire);
+        let limit = self.limit.load(Ordering::Relaxed);
         if self.at.load(Ordering::Relaxed) >= limit {
             return 0;
         }
