@@ -68,32 +68,50 @@ impl<T> End<T> {
         *head = *tail;
     }
 
-    /// Claim holder: the slot for the next task. The caller writes it, then publishes through the word.
-    /// On the first push of a detached group `head` must be set to the returned end; the flag says so.
+    /// The first slot of a segment from the pool: both ends of a group that had none.
     #[inline]
-    pub(crate) fn push(&mut self, pool: &mut Pool<T>, task: T) -> bool {
-        let attached = self.0.is_at_end() && self.extend(pool);
+    pub(crate) fn attached(pool: &mut Pool<T>) -> Self {
+        Self(Place::start_of(pool.take(0), 0))
+    }
+
+    /// Claim holder of an idle group, which loses its segment: the first slot of one for another group, the same if it is
+    /// of the smallest size.
+    #[inline]
+    pub(crate) fn hand_over(tail: &mut End<T>, head: &mut End<T>, pool: &mut Pool<T>) -> Self {
+        let given = tail.start();
+        if given.is_detached() || given.0.class() != 0 {
+            Self::detach(tail, head, pool);
+            return Self::attached(pool);
+        }
+        debug_assert!(tail.0 == head.0, "I2");
+        debug_assert!(head.trouble().is_none(), "an idle group has no trouble");
+        *tail = End::detached();
+        *head = End::detached();
+        given
+    }
+
+    /// Claim holder of a group with a segment: writes the next task, which the publish through the word makes countable.
+    #[inline]
+    pub(crate) fn push(&mut self, pool: &mut Pool<T>, task: T) {
+        if self.0.is_at_end() {
+            self.extend(pool);
+        }
         // SAFETY: index is below the capacity, and the slot is the producer's until counted (I1).
         unsafe { Segment::slot(self.0.segment(), self.0.index()).write(task) };
         self.0.pass(1);
-        attached
     }
 
-    /// `true`: the first segment of a group that had none.
+    /// Links a larger segment behind the one that is used up.
     #[cold]
-    fn extend(&mut self, pool: &mut Pool<T>) -> bool {
+    fn extend(&mut self, pool: &mut Pool<T>) {
         let spent = self.0.segment();
-        if spent.is_null() {
-            self.0 = Place::start_of(pool.take(0), 0);
-            return true;
-        }
+        debug_assert!(!spent.is_null(), "a group that gets tasks has a segment");
         let class = (self.0.class() + 1).min(CLASSES as u8 - 1);
         let next = pool.take(class);
         // SAFETY: a segment is alive while it is reachable from the tail; `next` is read by the consumer only after a
         // later publish (I3).
         unsafe { (*spent).next = next };
         self.0 = Place::start_of(next, class);
-        false
     }
 
     /// Goes on to the next segment, which exists since a task behind this one is counted (I3). Returns the one that
@@ -196,9 +214,11 @@ mod tests {
         let mut next = 0u64;
         for round in 0..2_000u64 {
             for _ in 0..(round * 7) % 13 {
-                if tail.push(&mut pool, next.to_string()) {
-                    head = tail.start();
+                if tail.is_detached() {
+                    tail = End::attached(&mut pool);
+                    head = tail;
                 }
+                tail.push(&mut pool, next.to_string());
                 oracle.push_back(next.to_string());
                 next += 1;
             }
@@ -234,10 +254,9 @@ mod tests {
     #[test]
     fn trouble_and_since_go_along_with_the_head() {
         let mut pool = Pool::new(SharedPool::new());
-        let mut tail = End::detached();
-        tail.push(&mut pool, 0u64);
-        let mut head = tail.start();
-        (1..100).for_each(|task| assert!(!tail.push(&mut pool, task)));
+        let mut tail = End::attached(&mut pool);
+        let mut head = tail;
+        (0..100u64).for_each(|task| tail.push(&mut pool, task));
         *head.since() = 7;
         let marks = vec![Mark { attempts: 3, exhausted: None }];
         *head.trouble() = Some(Box::new(Trouble { marks }));
@@ -249,9 +268,7 @@ mod tests {
         assert_eq!(head.trouble().as_ref().map(|trouble| trouble.marks[0].attempts), Some(3));
         // The marks go with the segment's last owner, not into the pool.
         End::detach(&mut tail, &mut head, &mut pool);
-        tail.push(&mut pool, 0);
-        assert!(tail.start().trouble().is_none());
-        End::detach(&mut tail.clone(), &mut tail, &mut pool);
+        assert!(End::attached(&mut pool).trouble().is_none());
     }
 
     #[test]
@@ -260,9 +277,9 @@ mod tests {
         #[repr(align(64))]
         struct Wide(u64);
         let mut pool = Pool::new(SharedPool::new());
-        let mut tail = End::detached();
+        let mut tail = End::attached(&mut pool);
+        let mut head = tail;
         tail.push(&mut pool, Wide(7));
-        let mut head = tail.start();
         let (task, _) = head.run(&mut pool, 1);
         assert_eq!(task.addr() % 64, 0);
         // SAFETY: pushed above.
@@ -270,7 +287,7 @@ mod tests {
         head.pass(1);
         End::detach(&mut tail, &mut head, &mut pool);
         let mut pool = Pool::<()>::new(SharedPool::new());
-        let mut tail = End::detached();
+        let mut tail = End::attached(&mut pool);
         for _ in 0..100 {
             tail.push(&mut pool, ());
         }

@@ -12,7 +12,7 @@ use std::{
 
 use ahash::RandomState;
 
-use super::map::Map;
+use super::{map::Map, warm::Warm};
 use crate::{
     group::block::{Block, Flags, Group, Slab},
     ingress::lane::Lane,
@@ -31,8 +31,8 @@ pub(crate) struct Back<K, T, S> {
     pub(crate) retired: u64,
     /// Looks in a row that found nothing while there are lanes.
     pub(crate) empty_looks: u32,
-    /// Groups with a segment, oldest first (see demux.rs).
-    pub(crate) attached: VecDeque<u32>,
+    /// Groups with a segment.
+    pub(crate) warm: Warm,
     /// Where the sweep for idle groups goes on.
     pub(crate) hand: u32,
     /// Handles by the index of their group.
@@ -57,7 +57,7 @@ impl<K, T, S> Back<K, T, S> {
             first_lane: 0,
             retired: 0,
             empty_looks: 0,
-            attached: VecDeque::new(),
+            warm: Warm::new(),
             hand: 0,
             pins: HashMap::default(),
             unpins: VecDeque::new(),

@@ -8,8 +8,7 @@
 //! 3. Publish each touched group, once: by a plain store when it was quiet, otherwise by one read-modify-write.
 //!    What becomes busy is handed out as units.
 //!
-//! A group that goes idle keeps its segment for a while: the oldest ones give it up once more than
-//! [`WARM_SEGMENTS`] of the shard's groups have one.
+//! A group that goes idle keeps its segment for a while (shard/warm.rs).
 //!
 //! A panic in `Eq` of a key costs the one task whose key it was.
 
@@ -23,7 +22,7 @@ use super::back::Back;
 use crate::{
     front::Door,
     group::{
-        block::{Block, Flags, Group},
+        block::{Block, Group},
         ring::End,
         segment::Pool,
         state::{Published, State},
@@ -32,9 +31,6 @@ use crate::{
     outcome::{Failure, FailureKind},
     sync::prefetch,
 };
-
-/// Groups of a shard that may keep their segment while they are idle.
-pub(crate) const WARM_SEGMENTS: usize = 256;
 
 /// A group that got tasks in this chunk.
 #[derive(Debug)]
@@ -280,21 +276,20 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
         if *producer.pending == 0 {
             let state = group.word.load();
             let quiet = state.is_quiet().then_some(state);
-            if quiet.is_some() && !producer.tail.is_detached() {
+            if quiet.is_some() {
                 // SAFETY: quiet under the claim: the consumer side is ours.
-                End::rewind(producer.tail, unsafe { group.head() });
+                let head = unsafe { group.head() };
+                if producer.tail.is_detached() {
+                    *producer.tail = self.back.segment_for(index, producer.flags, self.pool);
+                    *head = *producer.tail;
+                } else {
+                    End::rewind(producer.tail, head);
+                }
             }
             self.scratch.touched.push(Touched { group: NonNull::from(group), quiet });
         }
         *producer.pending += 1;
-        if producer.tail.push(self.pool, task) {
-            // SAFETY: a group without a segment is quiet, so under the claim the consumer side is ours too.
-            unsafe { *group.head() = producer.tail.start() };
-            if !producer.flags.has(Flags::LISTED) {
-                producer.flags.set(Flags::LISTED);
-                self.back.attached.push_back(index);
-            }
-        }
+        producer.tail.push(self.pool, task);
     }
 }
 

@@ -6,3 +6,4 @@ pub(crate) mod flag;
 pub(crate) mod map;
 pub(crate) mod reclaim;
 mod table;
+pub(crate) mod warm;

@@ -8,10 +8,7 @@
 //! A pinned group (a live handle, or one that is gone but whose records still lie in the ring) is never reclaimed. Keys and states leave through the scratch, to be dropped after
 //! the claim was released.
 
-use super::{
-    back::Back,
-    demux::{Scratch, WARM_SEGMENTS},
-};
+use super::{back::Back, demux::Scratch};
 use crate::group::{
     block::Flags,
     ring::End,
@@ -22,19 +19,43 @@ use crate::group::{
 const SWEEP: u32 = 4;
 
 impl<K, T, S> Back<K, T, S> {
-    /// Takes the segments of the groups that have had one the longest, while too many have one. `looks` bounds the
-    /// work; a few more than segments were attached since the last call keeps up.
-    pub(crate) fn cool(&mut self, looks: u32, pool: &mut Pool<T>) {
-        for _ in 0..looks {
-            if self.attached.len() <= WARM_SEGMENTS {
-                return;
-            }
-            let Some(index) = self.attached.pop_front() else { return };
+    /// The first place of a segment for a quiet group that has none: the one of the group that has kept its own the longest,
+    /// or one of the pool.
+    #[inline]
+    pub(crate) fn segment_for(
+        &mut self,
+        index: u32,
+        flags: &mut Flags,
+        pool: &mut Pool<T>,
+    ) -> End<T> {
+        if flags.has(Flags::LISTED) {
+            // The block was here in an earlier life.
+            return End::attached(pool);
+        }
+        flags.set(Flags::LISTED);
+        let Some(oldest) = self.warm.admit(index) else { return End::attached(pool) };
+        let group = self.group(oldest);
+        // SAFETY: we hold the claim. It is another group: this one was not listed.
+        let producer = unsafe { group.producer() };
+        if *producer.pending > 0 || !group.word.load().is_quiet() {
+            self.warm.put_off(oldest);
+            return End::attached(pool);
+        }
+        producer.flags.clear(Flags::LISTED);
+        // SAFETY: quiet under the claim: the consumer side is ours too.
+        End::hand_over(producer.tail, unsafe { group.head() }, pool)
+    }
+
+    /// Takes the segments of groups that were busy when they lost their place, where they are idle now. `looks` bounds the
+    /// work; a few more than groups got a segment since the last call keeps up.
+    pub(crate) fn cool(&mut self, looks: usize, pool: &mut Pool<T>) {
+        for _ in 0..looks.min(self.warm.late()) {
+            let Some(index) = self.warm.next_late() else { return };
             let group = self.group(index);
             // SAFETY: we hold the claim.
             let producer = unsafe { group.producer() };
             if *producer.pending > 0 || !group.word.load().is_quiet() {
-                self.attached.push_back(index);
+                self.warm.put_off(index);
                 continue;
             }
             // SAFETY: quiet under the claim: the consumer side is ours too.

@@ -13,12 +13,12 @@ pub(crate) mod settle;
 pub(crate) mod steal;
 pub(crate) mod turn;
 
-use std::{hash::Hash, sync::Arc};
+use std::{hash::Hash, ptr::NonNull, sync::Arc};
 
 use crossbeam_deque::Worker as Deque;
 
 use crate::{
-    core::Core,
+    core::{Core, Hand},
     group::segment::Pool,
     handler::Work,
     outcome::Outcome,
@@ -43,6 +43,9 @@ const ROW_FROM: usize = 3;
 /// See the module text.
 pub(crate) struct Worker<K, T, W: Work<K, T>> {
     core: Arc<Core<K, T, W>>,
+    /// Its own post and hand, which live as long as the core.
+    post: NonNull<Post>,
+    hand: NonNull<Hand<K, T>>,
     pub(crate) id: usize,
     deque: Deque<Unit>,
     /// Where it stands in its row.
@@ -67,6 +70,9 @@ pub(crate) struct Worker<K, T, W: Work<K, T>> {
     pub(crate) owes_keeper: bool,
 }
 
+// SAFETY: post and hand point into the core, of which the worker owns a share; everything else is owned or shared safely.
+unsafe impl<K: Send + Sync, T: Send, W: Work<K, T>> Send for Worker<K, T, W> {}
+
 impl<K, T, W> Worker<K, T, W>
 where
     K: Hash + Eq + Send + Sync + 'static,
@@ -76,8 +82,12 @@ where
     pub(crate) fn new(core: Arc<Core<K, T, W>>, id: usize, deque: Deque<Unit>, seed: u64) -> Self {
         let pool = Pool::new(core.segments.clone());
         let workers = core.hands.len();
+        let post = NonNull::from(&*core.front.ready.posts[id]);
+        let hand = NonNull::from(&*core.hands[id]);
         Self {
             core,
+            post,
+            hand,
             id,
             deque,
             place: row::Place::default(),
@@ -109,8 +119,16 @@ where
         self.core.clone()
     }
 
-    pub(crate) fn post(&self) -> &Post {
-        &self.core.front.ready.posts[self.id]
+    #[inline(always)]
+    pub(crate) fn post<'e>(&self) -> &'e Post {
+        // SAFETY: as `core`: the post never moves and lives as long as the core.
+        unsafe { self.post.as_ref() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn hand<'e>(&self) -> &'e Hand<K, T> {
+        // SAFETY: as `post`.
+        unsafe { self.hand.as_ref() }
     }
 
     /// Runs one unit. `false`: there was none.
@@ -151,8 +169,8 @@ where
     }
 
     fn next(&mut self) -> Option<Unit> {
-        let barrier = self.core.front.barrier;
-        let own = self.core.front.ready.posts[self.id].row.take(&mut self.place, barrier);
+        let barrier = self.core().front.barrier;
+        let own = self.post().row.take(&mut self.place, barrier);
         own.or_else(|| self.deque.pop())
             .or_else(|| self.refill())
             .or_else(|| self.steal())
@@ -208,8 +226,7 @@ where
     /// that are ready.
     pub(crate) fn run_row(&mut self, mut groups: Chain, shard: Option<Unit>) {
         if groups.len() >= ROW_FROM {
-            let row = &self.core.front.ready.posts[self.id].row;
-            row.fill(&mut self.place, || groups.pop());
+            self.post().row.fill(&mut self.place, || groups.pop());
         }
         if let Some(unit) = shard {
             groups.push(unit);
@@ -258,7 +275,7 @@ where
     /// The worker goes: what it has becomes visible to others.
     pub(crate) fn hand_over(&mut self) {
         let barrier = self.core.front.barrier;
-        let row = &self.core.front.ready.posts[self.id].row;
+        let row = &self.post().row;
         while let Some(unit) = row.take(&mut self.place, barrier).or_else(|| self.deque.pop()) {
             self.fresh.push(unit);
         }

@@ -90,14 +90,14 @@ where
             }
             Next::Go => self.queue(token.rest()),
         }
-        core.hands[self.id].lay_down();
+        self.hand().lay_down();
     }
 
     /// Notes what this worker has in hand, then asks whether it still may run it. Close does it the other way
     /// round: it halts, pays the heavy barrier, and then looks at the hands.
     fn take_in_hand(&self, group: NonNull<Group<K, T>>) -> bool {
         let core = self.core();
-        core.hands[self.id].take(group, core.front.barrier, &core.front.status)
+        self.hand().take(group, core.front.barrier, &core.front.status)
     }
 
     fn back_off(&mut self, token: RunToken<'_, K, T>, wait: Duration) {
