@@ -25,6 +25,8 @@ pub(crate) struct Settings<K, T> {
     pub(crate) flush: Duration,
     pub(crate) budget: Duration,
     pub(crate) chunk: u32,
+    /// How long a worker looks for work before it parks, in ns; 0 where workers share processors.
+    pub(crate) spin: u64,
     /// How long a worker stands before its row is robbed, in ns (worker/steal.rs).
     pub(crate) patience: u64,
     /// Tasks that may be in groups, all together.

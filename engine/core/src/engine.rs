@@ -52,16 +52,25 @@ use crate::{
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Engine<K, T> {
-    pub(crate) front: Arc<Front<K, T>>,
-    pub(crate) control: Arc<dyn Control<K, T>>,
+    front: Arc<Front<K, T>>,
+    pub(crate) shared: Arc<Shared<K, T>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the engine and its handles share: one pointer in each handle.
+pub(crate) struct Shared<K, T> {
+    pub(crate) front: Arc<Front<K, T>>,
+    /// Keeps the groups alive.
+    pub(crate) control: Arc<dyn Control<K, T>>,
 }
 
 /// What the face needs of the core, whatever its handler.
 pub(crate) trait Control<K, T>: Send + Sync {
     /// Finds or makes the group and pins it.
-    fn pin(&self, shard: usize, hash: u32, key: K) -> (u32, NonNull<Group<K, T>>);
-    fn unpin(&self, shard: usize, index: u32);
+    fn pin(&self, hash: u32, key: K) -> u32;
+    /// The block of a pinned group.
+    fn block(&self, hash: u32, index: u32) -> NonNull<Group<K, T>>;
+    fn unpin(&self, hash: u32, index: u32);
     /// A new lane in each shard.
     fn add_lanes(&self) -> Vec<Arc<Lane<K, T>>>;
     fn stats(&self) -> Stats;
@@ -80,21 +89,25 @@ where
     T: Send + 'static,
     W: Work<K, T>,
 {
-    fn pin(&self, shard: usize, hash: u32, key: K) -> (u32, NonNull<Group<K, T>>) {
-        let mut back = self.backs[shard].lock();
+    fn pin(&self, hash: u32, key: K) -> u32 {
+        let mut back = self.backs[self.front.shard_of(hash)].lock();
         let (index, spare) = match back.find(hash, &key) {
             Some(index) => (index, Some(key)),
             None => (back.make(hash, key), None),
         };
         back.pin(index);
-        let group = back.group(index);
         drop(back);
         // The drop of a key is user code: not under the claim.
         drop(spare);
-        (index, NonNull::from(group))
+        index
     }
 
-    fn unpin(&self, shard: usize, index: u32) {
+    fn block(&self, hash: u32, index: u32) -> NonNull<Group<K, T>> {
+        NonNull::from(self.backs[self.front.shard_of(hash)].lock().group(index))
+    }
+
+    fn unpin(&self, hash: u32, index: u32) {
+        let shard = self.front.shard_of(hash);
         let mut back = self.backs[shard].lock();
         // Records that name the group by its block may still lie in the ring, all before its tail of this moment.
         let tail = self.front.doors[shard].ring.tail().0;
@@ -179,17 +192,18 @@ impl<K, T> Engine<K, T> {
         control: Arc<dyn Control<K, T>>,
         threads: Vec<JoinHandle<()>>,
     ) -> Self {
-        Self { front, control, threads: Mutex::new(threads) }
+        let shared = Arc::new(Shared { front: front.clone(), control });
+        Self { front, shared, threads: Mutex::new(threads) }
     }
 
     /// Figures of this moment. Takes each shard's lock for a moment; meant for once a second, not once a task.
     pub fn stats(&self) -> Stats {
-        self.control.stats()
+        self.shared.control.stats()
     }
 
     /// What the engine found worth telling about the machine: no pinning and why, missing files, and the like.
     pub fn notes(&self) -> Vec<String> {
-        self.control.notes()
+        self.shared.control.notes()
     }
 
     /// Waits until every accepted task has ended or waits in a halted group, without refusing new ones. `false`: the
@@ -199,13 +213,13 @@ impl<K, T> Engine<K, T> {
         if self.front.is_own_worker() {
             return false;
         }
-        self.control.wait_drained(Instant::now().checked_add(timeout))
+        self.shared.control.wait_drained(Instant::now().checked_add(timeout))
     }
 
     /// Stops at once: no task starts any more, submits are refused. A task that runs is not interrupted. Call
     /// [`Engine::close`] to get back what did not run.
     pub fn halt(&self) {
-        self.control.halt();
+        self.shared.control.halt();
     }
 
     /// The engine was halted, by [`Engine::halt`] or by a [`Verdict::HaltEngine`](crate::Verdict::HaltEngine).
@@ -228,9 +242,9 @@ impl<K, T> Engine<K, T> {
     }
 
     fn close_by(&self, deadline: Option<Instant>) -> CloseReport<K, T> {
-        self.control.refuse();
+        self.shared.control.refuse();
         if self.front.is_own_worker() {
-            let stats = self.control.stats();
+            let stats = self.shared.control.stats();
             return CloseReport {
                 done: stats.done,
                 failed: stats.failed,
@@ -239,8 +253,8 @@ impl<K, T> Engine<K, T> {
                 running: 1,
             };
         }
-        self.control.wait_drained(deadline);
-        let report = self.control.stop(deadline);
+        self.shared.control.wait_drained(deadline);
+        let report = self.shared.control.stop(deadline);
         if report.running == 0 {
             for thread in self.threads.lock().drain(..) {
                 // The thread's main function catches its panics: a failed join has nothing to tell.
@@ -315,15 +329,14 @@ impl<K: Hash + Eq, T> Engine<K, T> {
     /// A handle to one group: submits through it neither hash the key nor look it up. The group stays in memory
     /// while a handle lives.
     pub fn group(&self, key: K) -> GroupHandle<K, T> {
-        let (shard, hash) = self.front.hash(&key);
-        let (index, block) = self.control.pin(shard, hash, key);
-        GroupHandle::new(self.front.clone(), self.control.clone(), shard, hash, index, block)
+        let (_, hash) = self.front.hash(&key);
+        GroupHandle::new(self.shared.clone(), hash, self.shared.control.pin(hash, key))
     }
 
     /// A private lane into the engine for one thread: the fastest way in, with order per lane only. Between a lane
     /// and any other way in there is no order, not even for one key.
     pub fn producer(&self) -> Producer<K, T> {
-        Producer::new(self.front.clone(), self.control.add_lanes())
+        Producer::new(self.front.clone(), self.shared.control.add_lanes())
     }
 }
 
@@ -340,8 +353,8 @@ impl<K, T> Drop for Engine<K, T> {
             return;
         }
         if self.front.is_own_worker() {
-            self.control.refuse();
-            self.control.orphan();
+            self.shared.control.refuse();
+            self.shared.control.orphan();
             return;
         }
         let report = self.close_by(None);

@@ -225,26 +225,15 @@ impl<K: Hash + Eq, T> Front<K, T> {
         )
     }
 
-    /// The submit of a handle, to the group with this index and block.
+    /// The submit of a handle, to the group with this index. The task comes back where it has to take the slow way.
     #[inline(always)]
-    pub(crate) fn submit_to(
-        &self,
-        (shard, hash, index): (usize, u32, u32),
-        block: NonNull<Group<K, T>>,
-        task: T,
-        patience: Patience,
-    ) -> Result<(), (T, SubmitReason)> {
+    pub(crate) fn submit_to(&self, hash: u32, index: u32, task: T) -> Result<(), T> {
         let mut record = Some(task);
-        let sent = self.send_at_once(shard, hash, || {
+        let sent = self.send_at_once(self.shard_of(hash), hash, || {
             (Address::Group(index), record.take().expect("asked once"))
         });
         match record {
-            Some(task) if !sent => {
-                let address = Address::Group(index);
-                let target = Target { shard, hash, address };
-                self.send(target, Some(block), task, patience)
-                    .map_err(|(_, task, reason)| (task, reason))
-            }
+            Some(task) if !sent => Err(task),
             _ => Ok(()),
         }
     }

@@ -78,7 +78,7 @@ fn a_keeper_that_leaves() {
             // `Worker::sleep`, then `Worker::find_and_run`.
             let owes = theirs.unkeep(1);
             let searching = !idle.idle.cancel(1);
-            if searching && idle.idle.end_search() {
+            if searching && idle.idle.end_search(1, 0) {
                 idle.wake();
             }
             if owes && theirs.any() {

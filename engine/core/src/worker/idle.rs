@@ -17,9 +17,10 @@
 //! * **I2** `sleeping` is the length of the stack; only who removes an id from the stack lowers it.
 //! * **I3** A searching worker either finds something, and then wakes the next if it was the last, or announces and
 //!   sees nothing in its last look. One that sees something there searches on.
-//! * **I4** A wake is left to a searching worker only for [`SUPPRESS`] after one was last seen at it, and only then does
-//!   it keep others from searching: one that has no processor may not hold up the rest. (Bounded from the last *wake*
-//!   instead, the median latency at 100,000 tasks/s was those 20 us: a searcher on the producer's CPU did not run.)
+//! * **I4** A searching worker counts for [`SUPPRESS`] after it was last seen at it, each on its own: for so long a wake is
+//!   left to it, and it keeps others from searching. One that has lost its processor holds up nobody. (With one time for
+//!   all of them a searcher on the producer's CPU kept the other worker asleep: the median latency at 100,000 tasks/s
+//!   was 18 us instead of 1.)
 //!
 //! | operation | order | pairs with | proof |
 //! |---|---|---|---|
@@ -27,7 +28,7 @@
 //! | sleeper: fence after the announcement | SeqCst | the waker's fence | models::idle `one_sleeper`, mutant `sleep-no-fence` |
 //! | sleeper: last look after the announcement | - | | models::idle `one_sleeper`, mutant `sleep-no-recheck` |
 //! | unpark after the pop | - | park | models::idle `one_sleeper`, mutant `wake-no-unpark` |
-//! | who ends a search as the last wakes the next | - | I3 | models::idle `long_task`, mutant `search-no-chain` |
+//! | who ends a search and sees nobody else at it wakes the next | - | I3 | models::idle `long_task`, mutant `search-no-chain` |
 //! | a last look that saw something: search on | - | a wake left to the caller | models::idle `long_task_apart`, mutant `sleep-no-resume` |
 //! | who has more than the unit it runs next wakes | - | a last look that found neither | models::idle `long_task`, mutant `refill-no-wake` |
 //!
@@ -38,6 +39,8 @@
 //! module (announce, fence, look again).
 
 use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
 
 use crate::{
     sync::{AtomicU64, AtomicUsize, Mutex, Ordering, fence, mutant},
@@ -63,21 +66,22 @@ const fn searching(word: u64) -> u64 {
 pub(crate) struct Idle {
     word: AtomicU64,
     stack: Mutex<Vec<usize>>,
-    /// When a worker was last known to search: woken for it, or seen at it. In ns.
-    last_search: AtomicU64,
+    /// When each worker was last known to search (woken for it, or seen at it), in ns; [`NEVER`] for one that does not.
+    seen_at: Box<[CachePadded<AtomicU64>]>,
     parkers: Box<[Parker]>,
     /// The CPU that each worker is pinned to, [`ANYWHERE`] for the others.
     cpus: Box<[AtomicUsize]>,
 }
 
 const ANYWHERE: usize = usize::MAX;
+const NEVER: u64 = u64::MAX;
 
 impl Idle {
     pub(crate) fn new(workers: usize) -> Self {
         Self {
             word: AtomicU64::new(0),
             stack: Mutex::new(Vec::with_capacity(workers)),
-            last_search: AtomicU64::new(0),
+            seen_at: (0..workers).map(|_| CachePadded::new(AtomicU64::new(NEVER))).collect(),
             parkers: (0..workers).map(|_| Parker::new()).collect(),
             cpus: (0..workers).map(|_| AtomicUsize::new(ANYWHERE)).collect(),
         }
@@ -122,7 +126,7 @@ impl Idle {
     #[cold]
     fn wake_slow(&self, word: u64, now: impl FnOnce() -> u64) {
         let now = now();
-        if searching(word) > 0 && !self.is_stale(now) {
+        if searching(word) > 0 && self.anybody_at_it(now) {
             return;
         }
         self.wake_one(now);
@@ -139,9 +143,9 @@ impl Idle {
             }
             popped
         };
-        self.searches(now);
         match popped {
             Some(id) => {
+                self.searches(id, now);
                 if !mutant("wake-no-unpark") {
                     self.parkers[id].unpark();
                 }
@@ -162,35 +166,47 @@ impl Idle {
         self.parkers[id].unpark();
     }
 
-    /// The caller starts to search. `false` when half of the workers search already: then it should sleep.
-    pub(crate) fn start_search(&self, now: impl FnOnce() -> u64) -> bool {
-        let many = 2 * searching(self.word.load(Ordering::Relaxed)) >= self.parkers.len() as u64;
-        if many && !self.is_stale(now()) {
+    /// Worker `id` starts to search. `false`: half of the workers are at it already, so it should sleep.
+    pub(crate) fn start_search(&self, id: usize, now: u64) -> bool {
+        let workers = self.parkers.len();
+        let many = 2 * searching(self.word.load(Ordering::Relaxed)) >= workers as u64;
+        if many && 2 * self.at_it(now).count() >= workers {
             return false;
         }
+        self.searches(id, now);
         self.word.fetch_add(SEARCHING, Ordering::Relaxed);
         true
     }
 
-    /// The caller is at it, with a processor under it.
+    /// Worker `id` is at it, with a processor under it.
     #[inline]
-    pub(crate) fn searches(&self, now: u64) {
-        self.last_search.store(now, Ordering::Relaxed);
+    pub(crate) fn searches(&self, id: usize, now: u64) {
+        self.seen_at[id].store(now, Ordering::Relaxed);
     }
 
-    /// Whoever is counted as searching has not been seen at it for a while: it has no processor, probably.
-    fn is_stale(&self, now: u64) -> bool {
-        now.saturating_sub(self.last_search.load(Ordering::Relaxed)) >= SUPPRESS
+    /// The workers that were seen searching a moment ago (I4).
+    fn at_it(&self, now: u64) -> impl Iterator<Item = u64> {
+        self.seen_at
+            .iter()
+            .map(|seen| seen.load(Ordering::Relaxed))
+            .filter(move |&seen| seen != NEVER && now.saturating_sub(seen) < SUPPRESS)
     }
 
-    /// The caller's last look before it parked saw something: it counts as searching again, whoever else does.
-    pub(crate) fn resume_search(&self) {
+    fn anybody_at_it(&self, now: u64) -> bool {
+        self.at_it(now).next().is_some()
+    }
+
+    /// The last look of worker `id` before it parked saw something: it counts as searching again, whoever else does.
+    pub(crate) fn resume_search(&self, id: usize, now: u64) {
+        self.searches(id, now);
         self.word.fetch_add(SEARCHING, Ordering::Relaxed);
     }
 
-    /// The caller found something. `true`: it was the last that searched and should wake the next (I3).
-    pub(crate) fn end_search(&self) -> bool {
-        searching(self.word.fetch_sub(SEARCHING, Ordering::Relaxed)) == 1
+    /// Worker `id` found something, or leaves. `true`: nobody else is at it, so it should wake the next (I3).
+    pub(crate) fn end_search(&self, id: usize, now: u64) -> bool {
+        self.seen_at[id].store(NEVER, Ordering::Relaxed);
+        let others = searching(self.word.fetch_sub(SEARCHING, Ordering::Relaxed)) > 1;
+        !others || !self.anybody_at_it(now)
     }
 
     /// First step to sleep. The caller looks at every source afterwards, then calls [`Idle::park`] or
@@ -199,6 +215,9 @@ impl Idle {
         {
             let mut stack = self.stack.lock();
             stack.push(id);
+            if was_searching {
+                self.seen_at[id].store(NEVER, Ordering::Relaxed);
+            }
             let change = if was_searching { SLEEPING - SEARCHING } else { SLEEPING };
             self.word.fetch_add(change, Ordering::Relaxed);
         }

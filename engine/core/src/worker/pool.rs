@@ -10,12 +10,9 @@ use super::Worker;
 use crate::{
     error::BuildError,
     handler::Work,
-    sync::{Ordering, spin_hint},
+    sync::{Ordering, spin_hint, yield_now},
     topology::pin_current_thread,
 };
-
-/// How long a worker looks for work before it parks, in ns, where workers have processors of their own.
-const SPIN: u64 = 20_000;
 
 /// Starts one thread for each worker.
 pub(crate) fn start<K, T, W>(
@@ -96,7 +93,7 @@ where
             self.sleep(&mut searching);
         }
         if searching {
-            core.front.ready.idle.end_search();
+            core.front.ready.idle.end_search(self.id, core.front.ready.clock.now());
         }
     }
 
@@ -105,7 +102,7 @@ where
         let core = self.core();
         let ready = &core.front.ready;
         if let Some(unit) = self.poll() {
-            if std::mem::take(searching) && ready.idle.end_search() {
+            if std::mem::take(searching) && ready.idle.end_search(self.id, ready.clock.now()) {
                 // The last that searched has found something: there may be more than it can do.
                 ready.wake();
             }
@@ -117,19 +114,22 @@ where
             return true;
         }
         if !*searching {
-            *searching = ready.idle.start_search(|| ready.clock.now());
+            *searching = ready.idle.start_search(self.id, ready.clock.now());
         }
-        if *searching && core.plan.spin {
+        let spin = core.settings.spin;
+        if *searching && spin > 0 {
             let start = ready.clock.now();
             let mut now = start;
-            while now.saturating_sub(start) < SPIN {
-                ready.idle.searches(now);
+            while now.saturating_sub(start) < spin {
+                ready.idle.searches(self.id, now);
                 if self.has_work() || core.front.status.stops() {
                     return true;
                 }
                 for _ in 0..16 {
                     spin_hint();
                 }
+                // Whoever else wants this processor, a submitter perhaps, has better use for it.
+                yield_now();
                 now = ready.clock.now();
             }
         }
@@ -167,7 +167,7 @@ where
         } else if found {
             // What we saw may be what a wake was left to us for, while we searched, and we may take something else
             // first: we search on, so that the next one is woken when we have found something (I3).
-            ready.idle.resume_search();
+            ready.idle.resume_search(self.id, ready.clock.now());
             *searching = true;
         }
     }
