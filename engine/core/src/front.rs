@@ -27,7 +27,7 @@ use crate::{
         Ready,
         link::{Link, Unit},
     },
-    shard::flag::Flag,
+    shard::{fenced::Fenced, flag::Flag},
 };
 
 /// The part of a shard that submitters touch. Begins with its link: it can be ready.
@@ -39,6 +39,8 @@ pub(crate) struct Door<K, T> {
     /// The worker to whose inbox the shard goes when it becomes ready.
     home: u32,
     pub(crate) flag: Flag,
+    /// How producers with lanes look at the flag.
+    pub(crate) fenced: Fenced,
     pub(crate) ring: Ring<K, T>,
     pub(crate) gate: Gate<K, T>,
 }
@@ -100,6 +102,7 @@ impl<K, T> Front<K, T> {
                     index: index as u32,
                     home: (index % workers) as u32,
                     flag: Flag::new(),
+                    fenced: Fenced::new(),
                     ring: Ring::new(ring, 0),
                     gate: Gate::new(),
                 })
@@ -142,6 +145,15 @@ impl<K, T> Front<K, T> {
     #[inline(always)]
     pub(crate) fn published(&self, door: &Door<K, T>) {
         self.barrier.light();
+        if door.flag.ring() {
+            self.announce(door);
+        }
+    }
+
+    /// After a record was pushed to a lane of `door`.
+    #[inline(always)]
+    pub(crate) fn pushed(&self, door: &Door<K, T>) {
+        door.fenced.after_push(self.barrier);
         if door.flag.ring() {
             self.announce(door);
         }

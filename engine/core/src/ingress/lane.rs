@@ -13,7 +13,7 @@
 //! | full test (load head) | Acquire | give back | models::lane `order`, mutant `lane-full-relaxed` |
 //! | retire (store) | Release | `is_spent` | models::lane `retire`, mutant `lane-retire-relaxed` |
 //! | end of a push (store `pushing`) | Release | `settle` | models::lane `close`, mutant `lane-end-relaxed` |
-//! | publish, light barrier, load of the shard's flag | fence | IDLE, heavy barrier, load of the tail (shard/flag.rs) | models::lane `idle`, mutants `barrier-light-missing`, `barrier-heavy-missing` |
+//! | publish, barrier or fence, load of the shard's flag | fence | IDLE, barrier or fence, load of the tail | shard/fenced.rs |
 //! | `pushing`, light barrier, load of the status | fence | close: status, heavy barrier, wait for `pushing` to end | models::lane `close`, the same mutants |
 //!
 //! The last line makes the count of accepted tasks exact: after it no lane of the engine grows.
@@ -146,6 +146,11 @@ impl<K, T> Lane<K, T> {
         // ORDERING: Release pairs with the Acquire load of the head in `push`.
         let order = if mutant("lane-head-relaxed") { Ordering::Relaxed } else { Ordering::Release };
         self.head.store(head, order);
+    }
+
+    /// Claim holder that gave back all below `head`: a quarter of the lane or more is free (see flow/gate.rs).
+    pub(crate) fn has_room(&self, head: u64, tail: u64) -> bool {
+        tail - head <= (self.mask + 1) / 4 * 3
     }
 
     /// The producer is gone: the lane may be removed once it is empty.

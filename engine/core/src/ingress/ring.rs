@@ -225,6 +225,12 @@ impl<K, T> Ring<K, T> {
         self.head.store(head, order);
     }
 
+    /// Claim holder that gave back all below `head`: a quarter of the ring or more is free (see flow/gate.rs).
+    pub(crate) fn has_room(&self, head: u64) -> bool {
+        let used = (self.tail.load(Ordering::Relaxed) & !CLOSED).wrapping_sub(head);
+        used <= (self.mask + 1) / 4 * 3
+    }
+
     /// The position up to which records are given back.
     pub(crate) fn head(&self) -> u64 {
         // ORDERING: Acquire, as in `reserve`.

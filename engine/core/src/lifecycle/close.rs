@@ -83,7 +83,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             back.lock().lanes.iter().for_each(|lane| lane.settle());
         }
         for door in &front.doors {
-            door.gate.notify();
+            door.gate.notify(|| true);
         }
         let mut ready = Chain::default();
         self.timers.end_lingers(&mut ready);
@@ -100,7 +100,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         }
         front.barrier.heavy();
         for door in &front.doors {
-            door.gate.notify();
+            door.gate.notify(|| true);
         }
         front.ready.idle.wake_all(front.ready.clock.now());
         self.watch.notify();

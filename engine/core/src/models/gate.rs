@@ -69,7 +69,7 @@ fn room() {
             // SAFETY: shown by `peek`, taken once.
             unsafe { world.ring.take_task(head) };
             world.ring.give_back(head + 1);
-            world.gate.notify();
+            world.gate.notify(|| true);
         }
         submitters.into_iter().for_each(|submitter| submitter.join().unwrap());
         assert_eq!(world.ring.tail().0, 4);

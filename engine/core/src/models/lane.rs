@@ -8,7 +8,10 @@ use super::{ALL, check, check_plain};
 use crate::{
     ingress::{barrier::Barrier, lane::Lane, records::Records, ring::Ring},
     lifecycle::status::Status,
-    shard::flag::Flag,
+    shard::{
+        fenced::{Fenced, Mode},
+        flag::Flag,
+    },
     sync::{AtomicU32, Ordering, yield_now},
 };
 
@@ -102,47 +105,66 @@ fn close() {
 }
 
 /// A lane and the shard's flag: no record is left in a shard that rests.
+fn no_record_is_left(barrier: Barrier, light: bool) {
+    let flag = Arc::new(Flag::new());
+    let fenced = Arc::new(Fenced::new());
+    let mut mode = Mode::new();
+    if light {
+        mode.looked(1_000, &fenced);
+        assert!(!mode.is_fenced());
+    }
+    assert!(flag.ring());
+    let lane = Arc::new(Lane32::new(2));
+    let listed = Arc::new(AtomicU32::new(0));
+    let ring = Ring::<(), u32>::new(2, 0);
+    let producer = {
+        let (lane, flag, fenced) = (lane.clone(), flag.clone(), fenced.clone());
+        let listed = listed.clone();
+        thread::spawn(move || {
+            let mut head = 0;
+            for task in 1..=2 {
+                lane.push(&mut head, 0, (), task).expect("room");
+                fenced.after_push(barrier);
+                if flag.ring() {
+                    // ORDERING: Release pairs with the Acquire below, as push and take of an inbox do.
+                    listed.fetch_add(1, Ordering::Release);
+                }
+            }
+        })
+    };
+    let mut seen = Vec::new();
+    let mut look = || loop {
+        drain(&lane, &mut seen);
+        let mut last = || {
+            mode.pay(&fenced, barrier);
+            lane.tail() != lane.head()
+        };
+        if flag.rest(&ring, 0, barrier, Some(&mut last)) {
+            return;
+        }
+    };
+    let take = || {
+        // ORDERING: Acquire, and Relaxed when there is none: see above.
+        listed
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, |units| units.checked_sub(1))
+            .is_ok()
+    };
+    look();
+    producer.join().unwrap();
+    while take() {
+        look();
+    }
+    assert_eq!(seen, [1, 2], "a record is left in a shard that rests");
+}
+
+/// A busy shard that goes to rest.
 #[test]
 fn idle() {
-    check_plain(ALL, || {
-        let flag = Arc::new(Flag::new());
-        assert!(flag.ring());
-        let lane = Arc::new(Lane32::new(2));
-        let listed = Arc::new(AtomicU32::new(0));
-        let ring = Ring::<(), u32>::new(2, 0);
-        let barrier = Barrier::Symmetric;
-        let producer = {
-            let (lane, flag, listed) = (lane.clone(), flag.clone(), listed.clone());
-            thread::spawn(move || {
-                let mut head = 0;
-                for task in 1..=2 {
-                    lane.push(&mut head, 0, (), task).expect("room");
-                    barrier.light();
-                    if flag.ring() {
-                        // ORDERING: Release pairs with the Acquire below, as push and take of an inbox do.
-                        listed.fetch_add(1, Ordering::Release);
-                    }
-                }
-            })
-        };
-        let mut seen = Vec::new();
-        let mut look = || loop {
-            drain(&lane, &mut seen);
-            if flag.rest(&ring, 0, barrier, Some(&|| lane.tail() != lane.head())) {
-                return;
-            }
-        };
-        let take = || {
-            // ORDERING: Acquire, and Relaxed when there is none: see above.
-            listed
-                .fetch_update(Ordering::Acquire, Ordering::Relaxed, |units| units.checked_sub(1))
-                .is_ok()
-        };
-        look();
-        producer.join().unwrap();
-        while take() {
-            look();
-        }
-        assert_eq!(seen, [1, 2], "a record is left in a shard that rests");
-    });
+    check_plain(ALL, || no_record_is_left(Barrier::Symmetric, true));
+}
+
+/// A shard with few records: there is no barrier but the fences.
+#[test]
+fn idle_fenced() {
+    check_plain(ALL, || no_record_is_left(Barrier::Absent, false));
 }

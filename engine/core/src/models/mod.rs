@@ -83,6 +83,8 @@ const MUTANTS: &[(&str, &str)] = &[
     ("lane-end-relaxed", "models::lane::close"),
     ("barrier-light-missing", "models::lane::close"),
     ("barrier-heavy-missing", "models::lane::close"),
+    ("fenced-no-fence", "models::lane::idle_fenced"),
+    ("rest-no-fence", "models::lane::idle_fenced"),
     ("barrier-light-missing", "models::lane::idle"),
     ("barrier-heavy-missing", "models::lane::idle"),
 ];

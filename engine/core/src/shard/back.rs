@@ -12,7 +12,7 @@ use std::{
 
 use ahash::RandomState;
 
-use super::{map::Map, warm::Warm};
+use super::{fenced::Mode, map::Map, warm::Warm};
 use crate::{
     group::block::{Block, Flags, Group, Slab},
     ingress::lane::Lane,
@@ -29,7 +29,9 @@ pub(crate) struct Back<K, T, S> {
     pub(crate) first_lane: usize,
     /// Records of lanes that are gone.
     pub(crate) retired: u64,
-    /// Looks in a row that found nothing while there are lanes.
+    /// How producers with lanes look at the flag.
+    pub(crate) mode: Mode,
+    /// Looks in a row that found nothing while the mode is light.
     pub(crate) empty_looks: u32,
     /// Groups with a segment.
     pub(crate) warm: Warm,
@@ -56,6 +58,7 @@ impl<K, T, S> Back<K, T, S> {
             lanes: Vec::new(),
             first_lane: 0,
             retired: 0,
+            mode: Mode::new(),
             empty_looks: 0,
             warm: Warm::new(),
             hand: 0,

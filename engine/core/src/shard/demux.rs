@@ -131,17 +131,22 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
         if taken > 0 {
             door.ring.give_back(self.back.head);
         }
+        let mut room = false;
         if !self.back.lanes.is_empty() {
-            taken += self.drain_lanes(most, MOST - taken);
+            let laned = self.drain_lanes(most, MOST - taken, &mut room);
+            self.back.mode.looked(laned, &door.fenced);
+            taken += laned;
         }
         if taken > 0 {
-            door.gate.notify();
+            let head = self.back.head;
+            door.gate.notify(|| room || (head > start && door.ring.has_room(head)));
         }
         taken
     }
 
-    /// Lanes take turns to be the first, so that none starves when the chunk ends early.
-    fn drain_lanes(&mut self, most: u32, mut left: u32) -> u32 {
+    /// Lanes take turns to be the first, so that none starves when the chunk ends early. `room`: one of them has room for a
+    /// producer that waits.
+    fn drain_lanes(&mut self, most: u32, mut left: u32, room: &mut bool) -> u32 {
         let lanes = std::mem::take(&mut self.back.lanes);
         let before = left;
         let first = self.back.first_lane % lanes.len();
@@ -151,10 +156,12 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
                 break;
             }
             let start = lane.head();
-            let end = lane.tail().min(start + u64::from(most.min(left)));
+            let tail = lane.tail();
+            let end = tail.min(start + u64::from(most.min(left)));
             let head = self.drain(&lane.up_to(end), start, end);
             if head > start {
                 lane.give_back(head);
+                *room |= lane.has_room(head, tail);
             }
             left -= (head - start) as u32;
             seen += 1;

@@ -56,13 +56,14 @@ impl Flag {
     }
 
     /// Claim holder that found the ring empty at `head`: gives the duty up. `true`: the shard rests, the unit is
-    /// gone. `false`: there is more, the caller still (or again) holds the unit.
+    /// gone. `false`: there is more, the caller still (or again) holds the unit. `lanes` pays for
+    /// the order (`Mode::pay`) and looks whether one of them has a record.
     pub(crate) fn rest<K, T>(
         &self,
         ring: &Ring<K, T>,
         head: u64,
         barrier: Barrier,
-        lanes: Option<&dyn Fn() -> bool>,
+        lanes: Option<&mut dyn FnMut() -> bool>,
     ) -> bool {
         if mutant("flag-rest-relaxed") {
             self.0.store(IDLE, Ordering::Relaxed);
@@ -82,11 +83,12 @@ impl Flag {
                 }
                 crate::sync::spin_hint();
             }
-        } else if lanes.is_none() {
-            return true;
+            barrier.heavy();
+            if ring.peek(head).is_some() {
+                return !self.ring();
+            }
         }
-        barrier.heavy();
-        if ring.peek(head).is_some() || lanes.is_some_and(|any| any()) {
+        if lanes.is_some_and(|look| look()) {
             return !self.ring();
         }
         true

@@ -19,7 +19,7 @@ use crate::{
     watch::stats::add,
 };
 
-/// Looks that find nothing before a shard with lanes is let to rest: a rest then costs a system call.
+/// Looks that find nothing before a busy shard with lanes is let to rest: that costs a system call.
 const EMPTY_LOOKS: u32 = 8;
 
 impl<K, T, W> Worker<K, T, W>
@@ -86,11 +86,16 @@ where
             return door.flag.rest(&door.ring, back.head, barrier, None);
         }
         back.empty_looks = if taken > 0 { 0 } else { back.empty_looks + 1 };
-        if back.empty_looks < EMPTY_LOOKS {
+        if !back.mode.is_fenced() && back.empty_looks < EMPTY_LOOKS {
             return false;
         }
         back.empty_looks = 0;
-        door.flag.rest(&door.ring, back.head, barrier, Some(&|| back.any_lane()))
+        let head = back.head;
+        let mut look = || {
+            back.mode.pay(&door.fenced, barrier);
+            back.any_lane()
+        };
+        door.flag.rest(&door.ring, head, barrier, Some(&mut look))
     }
 
     /// Makes the chunk's tasks countable; what becomes busy goes to `fresh`.
