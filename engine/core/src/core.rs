@@ -246,8 +246,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         plan: Plan,
     ) -> Self {
         let workers = front.ready.posts.len();
-        let backs =
-            front.doors.iter().map(|_| CachePadded::new(Mutex::new(Back::new()))).collect();
+        let backs = front.doors.iter().map(|_| CachePadded::new(Mutex::new(Back::new()))).collect();
         let hands = (0..workers).map(|_| CachePadded::new(Hand::new())).collect();
         let now = front.ready.clock.now();
         Self {

@@ -91,8 +91,6 @@ impl<K, T> Drop for GroupHandle<K, T> {
 
 impl<K, T> fmt::Debug for GroupHandle<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GroupHandle")
-            .field("index", &self.index)
-            .finish_non_exhaustive()
+        f.debug_struct("GroupHandle").field("index", &self.index).finish_non_exhaustive()
     }
 }

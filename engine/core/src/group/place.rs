@@ -147,7 +147,10 @@ mod tests {
         for class in 0..6u8 {
             let mut place = Place::start_of(segment, class);
             for index in 0..8u32 << class {
-                assert_eq!((place.segment(), place.class(), place.index()), (segment, class, index));
+                assert_eq!(
+                    (place.segment(), place.class(), place.index()),
+                    (segment, class, index)
+                );
                 assert!(!place.is_at_end());
                 place.pass(1);
             }

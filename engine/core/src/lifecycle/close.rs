@@ -225,9 +225,7 @@ impl<K, T, W: Work<K, T>> Drop for Core<K, T, W> {
                 let count = group.word.load().count();
                 lost += u64::from(count);
                 if count > 0 {
-                    take_tasks(head, &mut pool, count)
-                        .into_iter()
-                        .for_each(drop_quietly);
+                    take_tasks(head, &mut pool, count).into_iter().for_each(drop_quietly);
                 }
                 End::detach(producer.tail, head, &mut pool);
                 // SAFETY: as above.

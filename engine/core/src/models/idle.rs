@@ -100,7 +100,8 @@ impl World {
                 if more && !mutant("refill-no-wake") {
                     self.wake();
                 }
-                if std::mem::take(searching) && self.idle.end_search(id, SUPPRESS - 1)
+                if std::mem::take(searching)
+                    && self.idle.end_search(id, SUPPRESS - 1)
                     && !mutant("search-no-chain")
                 {
                     self.wake();

@@ -130,7 +130,8 @@ fn two_thieves() {
         let world = World::new();
         let (mut place, mut seen) = (Place::default(), Vec::new());
         world.fill(&mut place, 0..3);
-        let thieves = [world.clone(), world.clone()].map(|theirs| thread::spawn(move || theirs.rob()));
+        let thieves =
+            [world.clone(), world.clone()].map(|theirs| thread::spawn(move || theirs.rob()));
         world.take_all(&mut place, &mut seen);
         let [mut first, second] = thieves.map(|thief| thief.join().unwrap());
         assert!(first.is_empty() || second.is_empty(), "one of them takes all that is left");

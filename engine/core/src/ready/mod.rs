@@ -110,9 +110,10 @@ impl Ready {
     /// A look at every place where a unit can be. Who must not miss one fences first.
     pub(crate) fn has_units(&self) -> bool {
         !self.overflow.is_empty()
-            || self.posts.iter().any(|post| {
-                !post.inbox.is_empty() || !post.stealer.is_empty() || post.row.waits()
-            })
+            || self
+                .posts
+                .iter()
+                .any(|post| !post.inbox.is_empty() || !post.stealer.is_empty() || post.row.waits())
     }
 
     /// The other worker's step counter.

@@ -31,7 +31,7 @@ pub(crate) struct Back<K, T, S> {
     pub(crate) retired: u64,
     /// How producers with lanes look at the flag.
     pub(crate) mode: Mode,
-    /// Looks in a row that found nothing while the mode is light.
+    /// Looks in a row that found nothing, where there are lanes.
     pub(crate) empty_looks: u32,
     /// Groups with a segment.
     pub(crate) warm: Warm,

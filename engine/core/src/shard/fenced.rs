@@ -66,6 +66,7 @@ impl Mode {
         Self { fenced: true, score: 0 }
     }
 
+    #[cfg(loom)]
     pub(crate) fn is_fenced(&self) -> bool {
         self.fenced
     }

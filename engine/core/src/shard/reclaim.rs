@@ -9,11 +9,7 @@
 //! the claim was released.
 
 use super::{back::Back, demux::Scratch};
-use crate::group::{
-    block::Flags,
-    ring::End,
-    segment::Pool,
-};
+use crate::group::{block::Flags, ring::End, segment::Pool};
 
 /// Groups looked at for each group made while there are too many, and in each chunk that makes none.
 const SWEEP: u32 = 4;

@@ -19,7 +19,8 @@ use crate::{
     watch::stats::add,
 };
 
-/// Looks that find nothing before a busy shard with lanes is let to rest: that costs a system call.
+/// Looks that find nothing before a shard with lanes is let to rest: its next record then costs a wake, and where the shard was
+/// busy the rest itself a system call.
 const EMPTY_LOOKS: u32 = 8;
 
 impl<K, T, W> Worker<K, T, W>
@@ -86,7 +87,7 @@ where
             return door.flag.rest(&door.ring, back.head, barrier, None);
         }
         back.empty_looks = if taken > 0 { 0 } else { back.empty_looks + 1 };
-        if !back.mode.is_fenced() && back.empty_looks < EMPTY_LOOKS {
+        if back.empty_looks < EMPTY_LOOKS {
             return false;
         }
         back.empty_looks = 0;
