@@ -21,6 +21,7 @@ use crate::{
     lifecycle::close::CloseReport,
     producer::Producer,
     sync::{Mutex, Ordering},
+    topology::Plan,
     watch::stats::Stats,
 };
 
@@ -66,6 +67,7 @@ pub(crate) trait Control<K, T>: Send + Sync {
     fn add_lanes(&self) -> Vec<Arc<Lane<K, T>>>;
     fn stats(&self) -> Stats;
     fn notes(&self) -> Vec<String>;
+    fn plan(&self) -> &Plan;
     fn refuse(&self);
     fn wait_drained(&self, deadline: Option<Instant>) -> bool;
     fn halt(&self);
@@ -145,6 +147,10 @@ where
         Core::notes(self)
     }
 
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
     fn refuse(&self) {
         Core::refuse(self);
     }
@@ -190,6 +196,11 @@ impl<K, T> Engine<K, T> {
     /// What the engine found worth telling about the machine: no pinning and why, missing files, and the like.
     pub fn notes(&self) -> Vec<String> {
         self.control.notes()
+    }
+
+    /// Where the workers are, and who steals from whom.
+    pub fn plan(&self) -> &Plan {
+        self.control.plan()
     }
 
     /// Waits until every accepted task has ended or waits in a halted group, without refusing new ones. `false`: the
@@ -318,6 +329,20 @@ impl<K: Hash + Eq, T> Engine<K, T> {
         let (shard, hash) = self.front.hash(&key);
         let (index, block) = self.control.pin(shard, hash, key);
         GroupHandle::new(self.front.clone(), self.control.clone(), shard, hash, index, block)
+    }
+
+    /// The home of a group: the worker that takes its tasks in as long as nobody steals, by its number in the
+    /// [`plan`](Engine::plan). Memory of the group, its state included, lies on the node of that worker.
+    ///
+    /// ```
+    /// # use bgrp::Engine;
+    /// # let engine = Engine::<u64, u64>::builder().task_handler(|_, _| ()).build()?;
+    /// let home = &engine.plan().workers[engine.home(&1001)];
+    /// println!("group 1001 is at home on node {}", home.node);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn home(&self, key: &K) -> usize {
+        self.front.home(self.front.hash(key).0)
     }
 
     /// A private lane into the engine for one thread: the fastest way in, with order per lane only. Between a lane

@@ -70,7 +70,7 @@ impl Ready {
     /// From any thread: a unit for the worker with this index (or for whoever takes it first).
     pub(crate) fn send(&self, worker: usize, unit: Unit) {
         self.posts[worker].inbox.push(unit);
-        self.wake();
+        self.wake_near(worker);
     }
 
     /// From any thread: units for the tail of the ready list.
@@ -94,6 +94,12 @@ impl Ready {
         self.idle.wake(|| self.clock.now());
     }
 
+    /// As [`Ready::wake`], for a unit that is at this worker.
+    #[inline]
+    pub(crate) fn wake_near(&self, worker: usize) {
+        self.idle.wake_near(Some(worker), || self.clock.now());
+    }
+
     /// Sees to it that somebody keeps the time.
     pub(crate) fn call_keeper(&self, call: KeeperCall) {
         match call {
@@ -110,9 +116,10 @@ impl Ready {
     /// A look at every place where a unit can be. Who must not miss one fences first.
     pub(crate) fn has_units(&self) -> bool {
         !self.overflow.is_empty()
-            || self.posts.iter().any(|post| {
-                !post.inbox.is_empty() || !post.stealer.is_empty() || post.row.waits()
-            })
+            || self
+                .posts
+                .iter()
+                .any(|post| !post.inbox.is_empty() || !post.stealer.is_empty() || post.row.waits())
     }
 
     /// The other worker's step counter.

@@ -12,6 +12,7 @@
 mod cgroup;
 mod limits;
 mod list;
+pub(crate) mod memory;
 mod near;
 mod pin;
 mod plan;
@@ -21,6 +22,7 @@ mod text;
 
 pub use limits::Limits;
 pub use list::{CpuList, parse_cpu_list};
+pub use memory::can_bind_memory;
 pub use near::{Distance, Near, Tier};
 pub(crate) use pin::current_cpu;
 pub use pin::{PinError, pin_current_thread};

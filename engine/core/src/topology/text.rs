@@ -120,7 +120,7 @@ impl FromStr for Snapshot {
         };
         let mut lines = text.lines().zip(1..);
         let first = lines.find(|(line, _)| !is_idle(line));
-        if !first.is_some_and(|(line, _)| line.trim() == HEADER) {
+        if first.is_none_or(|(line, _)| line.trim() != HEADER) {
             let line = first.map_or(0, |(_, line)| line);
             return Err(SnapshotError { line, what: format!("it must begin with `{HEADER}`") });
         }
