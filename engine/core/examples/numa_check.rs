@@ -212,7 +212,7 @@ mod check {
         let near = seen.iter().zip(&tasks).filter(|(s, node)| {
             node_of(s).unwrap_or_default() == usize::try_from(**node).unwrap_or(usize::MAX)
         });
-        table.share("tasks that lay on the node of who ran them", near.count(), seen.len(), 60);
+        table.share("tasks that lay on the node of who ran them", near.count(), seen.len(), 45);
     }
 
     /// One task at a time, all workers asleep: who is woken?
