@@ -59,7 +59,7 @@ impl Snapshot {
     /// use bgrp::topology::Snapshot;
     ///
     /// let text = Snapshot::one_node(2).to_text();
-    /// assert!(text.starts_with("bgrp-machine 1\ncpu 0 core 0 package 0 l3 0 node 0\n"));
+    /// assert!(text.starts_with("bgrp-machine 1\nguessed\ncpu 0 core 0 package 0 l3 0 node 0\n"));
     /// assert_eq!(text.parse::<Snapshot>()?, Snapshot::one_node(2));
     /// # Ok::<(), bgrp::topology::SnapshotError>(())
     /// ```
