@@ -82,16 +82,20 @@ impl Ahead {
     }
 
     #[inline]
-    fn look<K, T, S>(&mut self, records: &impl Records<K, T>, back: &Back<K, T, S>, position: u64) {
-        self.0[(position % BLOCK_AHEAD) as usize] =
-            records.peek(position).map(|(mark, by_group)| {
-                let candidate =
-                    if by_group { mark } else { back.map.get(mark, |_| true).unwrap_or(NO_GROUP) };
-                if candidate != NO_GROUP {
-                    prefetch_block(back, candidate);
-                }
-                (mark, by_group, candidate)
-            });
+    fn look<K, T, S>(
+        &mut self,
+        records: &impl Records<K, T>,
+        back: &Back<K, T, S>,
+        position: u64,
+    ) {
+        self.0[(position % BLOCK_AHEAD) as usize] = records.peek(position).map(|(mark, by_group)| {
+            let candidate =
+                if by_group { mark } else { back.map.get(mark, |_| true).unwrap_or(NO_GROUP) };
+            if candidate != NO_GROUP {
+                prefetch_block(back, candidate);
+            }
+            (mark, by_group, candidate)
+        });
     }
 
     #[inline]

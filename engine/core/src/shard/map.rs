@@ -42,9 +42,9 @@
 
 use std::mem;
 
-use super::table::{SEGMENT, Table, VACANT, pack};
 #[cfg(test)]
 use super::table::{hash_of, index_of};
+use super::table::{SEGMENT, Table, VACANT, pack};
 
 /// Slots of the table being left that one `insert` or `remove` visits at most.
 pub(crate) const MOVES_PER_OP: usize = 16;
