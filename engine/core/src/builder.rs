@@ -11,14 +11,15 @@ use crate::{
     engine::Engine,
     error::BuildError,
     flow::{exhausted::OnExhausted, retry::Retry},
-    front::Front,
+    front::{self, Front},
     handler::{EachBatch, EachTask, Work},
+    ingress::ring::Ring,
     outcome::{IntoOutcomes, Outcome},
     ready::{Ready, link::Unit},
     sim::Sim,
     task::Task,
     time::clock::{Clock, MonotonicClock, VirtualClock},
-    topology::{Plan, Snapshot, Workers},
+    topology::{CpuList, Plan, Snapshot, Workers, memory::on_node_of},
     worker::{Worker, pool, steal::PATIENCE},
 };
 
@@ -38,6 +39,7 @@ struct Draft<K, T> {
     machine: Option<Snapshot>,
     pin: bool,
     spin: Duration,
+    cpus: Option<Vec<usize>>,
 }
 
 /// Describes an [`Engine`]. Every setting has a default; values are checked by `build`.
@@ -63,6 +65,7 @@ impl<K, T> Builder<K, T> {
             machine: None,
             pin: true,
             spin: Duration::from_micros(20),
+            cpus: None,
         };
         Self { draft, open: Box::new(|_| ()) }
     }
@@ -151,6 +154,24 @@ impl<K, T, S> Builder<K, T, S> {
         self
     }
 
+    /// The CPUs that this engine may use, by the kernel's numbers; those outside of the affinity mask are left out. For
+    /// two engines on one machine, each on CPUs of its own. Default: all that the process may use.
+    ///
+    /// ```
+    /// use bgrp::Engine;
+    /// let engine = Engine::<u32, u32>::builder().cpus([0]).task_handler(|_, _| ()).build()?;
+    /// # let nowhere = Engine::<u32, u32>::builder().cpus([1_000_000]).task_handler(|_, _| ()).build();
+    /// # assert!(nowhere.unwrap_err().to_string().starts_with("cpus is 1000000"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn cpus(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
+        let mut cpus: Vec<usize> = cpus.into_iter().collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        self.draft.cpus = Some(cpus);
+        self
+    }
+
     /// Plans for this machine instead of the one that the engine runs on. For tests and tools.
     pub fn machine(mut self, machine: Snapshot) -> Self {
         self.draft.machine = Some(machine);
@@ -218,7 +239,7 @@ where
     ///
     /// # Errors
     /// A setting is out of its bounds (the error names it), or a thread could not be started.
-    pub fn build(self) -> Result<Engine<K, T>, BuildError> {
+    pub fn build(mut self) -> Result<Engine<K, T>, BuildError> {
         self.draft.check()?;
         self.work.engine(self.draft)
     }
@@ -228,7 +249,7 @@ where
     ///
     /// # Errors
     /// A setting is out of its bounds (the error names it).
-    pub fn build_sim(self, seed: u64) -> Result<Sim<K, T>, BuildError> {
+    pub fn build_sim(mut self, seed: u64) -> Result<Sim<K, T>, BuildError> {
         self.draft.check()?;
         Ok(self.work.sim(self.draft, seed))
     }
@@ -280,7 +301,7 @@ const CHUNK: u32 = 256;
 type Assembled<K, T, W> = (Arc<Core<K, T, W>>, Vec<Worker<K, T, W>>);
 
 impl<K, T> Draft<K, T> {
-    fn check(&self) -> Result<(), BuildError> {
+    fn check(&mut self) -> Result<(), BuildError> {
         let bound = |field, value: usize, least: usize, most: usize, bounds| {
             if (least..=most).contains(&value) {
                 Ok(())
@@ -321,6 +342,17 @@ impl<K, T> Draft<K, T> {
                 value: "0 attempts".to_owned(),
                 bounds: "at least 1 attempt (1 means no retry)",
             });
+        }
+        if let Some(cpus) = self.cpus.take() {
+            let machine = self.machine.take().unwrap_or_else(Snapshot::read).restricted_to(&cpus);
+            if machine.mask.is_empty() {
+                return Err(BuildError::OutOfBounds {
+                    field: "cpus",
+                    value: CpuList(&cpus).to_string(),
+                    bounds: "CPUs that are online and in the affinity mask of the process",
+                });
+            }
+            self.machine = Some(machine);
         }
         Ok(())
     }
@@ -363,8 +395,11 @@ impl<K, T> Draft<K, T> {
         };
         let deques: Vec<Deque<Unit>> = (0..workers).map(|_| Deque::new_fifo()).collect();
         let stealers = deques.iter().map(Deque::stealer).collect();
-        let ready = Ready::new(stealers, clock);
-        let front = Front::new(shards, ring, workers, ready, hasher);
+        let mut ready = Ready::new(stealers, clock);
+        ready.idle.on_nodes(&plan);
+        let home = |shard| front::home(shard, workers);
+        let rings = on_node_of(&plan, shards, home, || Ring::new(ring, 0));
+        let front = Front::new(rings, workers, ready, hasher);
         let core = Arc::new(Core::new(front, work, settings, plan));
         let workers = deques
             .into_iter()

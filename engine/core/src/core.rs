@@ -15,7 +15,7 @@ use crate::{
     shard::back::Back,
     sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence, mutant},
     time::timers::Timers,
-    topology::Plan,
+    topology::{Plan, memory::Home},
 };
 
 /// The builder's settings, checked.
@@ -246,7 +246,11 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         plan: Plan,
     ) -> Self {
         let workers = front.ready.posts.len();
-        let backs = front.doors.iter().map(|_| CachePadded::new(Mutex::new(Back::new()))).collect();
+        let (homes, note) = Home::of_nodes(&plan);
+        let home_of = |shard| homes[plan.workers[front.home(shard)].node].clone();
+        let backs = (0..front.doors.len())
+            .map(|shard| CachePadded::new(Mutex::new(Back::new(home_of(shard)))))
+            .collect();
         let hands = (0..workers).map(|_| CachePadded::new(Hand::new())).collect();
         let now = front.ready.clock.now();
         Self {
@@ -256,14 +260,14 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             settings,
             plan,
             timers: Timers::new(now),
-            segments: SharedPool::new(),
+            segments: SharedPool::of_nodes(homes),
             held: Held::new(),
             starved: Starved::new(),
             groups: AtomicU64::new(0),
             hands,
             watch: DrainWatch::new(),
             orphaned: AtomicBool::new(false),
-            notes: Mutex::new(Vec::new()),
+            notes: Mutex::new(note.into_iter().collect()),
         }
     }
 

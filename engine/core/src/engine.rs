@@ -21,6 +21,7 @@ use crate::{
     lifecycle::close::CloseReport,
     producer::Producer,
     sync::{Mutex, Ordering},
+    topology::Plan,
     watch::stats::Stats,
 };
 
@@ -75,6 +76,7 @@ pub(crate) trait Control<K, T>: Send + Sync {
     fn add_lanes(&self) -> Vec<Arc<Lane<K, T>>>;
     fn stats(&self) -> Stats;
     fn notes(&self) -> Vec<String>;
+    fn plan(&self) -> &Plan;
     fn refuse(&self);
     fn wait_drained(&self, deadline: Option<Instant>) -> bool;
     fn halt(&self);
@@ -158,6 +160,10 @@ where
         Core::notes(self)
     }
 
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
     fn refuse(&self) {
         Core::refuse(self);
     }
@@ -204,6 +210,11 @@ impl<K, T> Engine<K, T> {
     /// What the engine found worth telling about the machine: no pinning and why, missing files, and the like.
     pub fn notes(&self) -> Vec<String> {
         self.shared.control.notes()
+    }
+
+    /// Where the workers are, and who steals from whom.
+    pub fn plan(&self) -> &Plan {
+        self.shared.control.plan()
     }
 
     /// Waits until every accepted task has ended or waits in a halted group, without refusing new ones. `false`: the
@@ -331,6 +342,20 @@ impl<K: Hash + Eq, T> Engine<K, T> {
     pub fn group(&self, key: K) -> GroupHandle<K, T> {
         let (_, hash) = self.front.hash(&key);
         GroupHandle::new(self.shared.clone(), hash, self.shared.control.pin(hash, key))
+    }
+
+    /// The home of a group: the worker that takes its tasks in as long as nobody steals, by its number in the
+    /// [`plan`](Engine::plan). Memory of the group, its state included, lies on the node of that worker.
+    ///
+    /// ```
+    /// # use bgrp::Engine;
+    /// # let engine = Engine::<u64, u64>::builder().task_handler(|_, _| ()).build()?;
+    /// let home = &engine.plan().workers[engine.home(&1001)];
+    /// println!("group 1001 is at home on node {}", home.node);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn home(&self, key: &K) -> usize {
+        self.front.home(self.front.hash(key).0)
     }
 
     /// A private lane into the engine for one thread: the fastest way in, with order per lane only. Between a lane

@@ -65,6 +65,11 @@ pub(crate) struct Front<K, T> {
     mask: u32,
 }
 
+/// The home of a shard among so many workers.
+pub(crate) fn home(shard: usize, workers: usize) -> usize {
+    shard % workers
+}
+
 /// Where a task is to go.
 #[derive(Debug)]
 pub(crate) struct Target<K> {
@@ -87,23 +92,25 @@ thread_local! {
 }
 
 impl<K, T> Front<K, T> {
-    /// `shards` and `ring` are powers of two.
+    /// A shard for each of `rings`; their number is a power of two.
     pub(crate) fn new(
-        shards: usize,
-        ring: usize,
+        rings: Vec<Ring<K, T>>,
         workers: usize,
         ready: Ready,
         hasher: RandomState,
     ) -> Arc<Self> {
-        let doors = (0..shards)
-            .map(|index| {
+        let shards = rings.len();
+        let doors = rings
+            .into_iter()
+            .enumerate()
+            .map(|(index, ring)| {
                 CachePadded::new(Door {
                     link: Link::new(),
                     index: index as u32,
-                    home: (index % workers) as u32,
+                    home: home(index, workers) as u32,
                     flag: Flag::new(),
                     fenced: Fenced::new(),
-                    ring: Ring::new(ring, 0),
+                    ring,
                     gate: Gate::new(),
                 })
             })
@@ -123,6 +130,11 @@ impl<K, T> Front<K, T> {
     pub(crate) fn adopt_thread(&self) -> Adopted {
         let before = WORKER_OF.try_with(|of| of.replace(std::ptr::from_ref(self).addr()));
         Adopted(before.unwrap_or(0))
+    }
+
+    /// The worker to whose inbox this shard goes.
+    pub(crate) fn home(&self, shard: usize) -> usize {
+        self.doors[shard].home as usize
     }
 
     /// The shard of a group with these hash bits.

@@ -21,17 +21,13 @@
 //! A block never moves and its memory stays a block until the engine goes, so a late look at a word is harmless
 //! (it finds another sequence or a quiet word). Blocks are made, reused and reclaimed under the claim only.
 
-use std::{
-    alloc::{Layout, alloc, dealloc, handle_alloc_error},
-    cell::UnsafeCell,
-    mem::MaybeUninit,
-    ptr::NonNull,
-};
+use std::{alloc::Layout, cell::UnsafeCell, mem::MaybeUninit, ptr::NonNull};
 
 use super::{ring::End, state::Word};
 use crate::{
     ready::link::Link,
     sync::{AtomicU32, Ordering},
+    topology::memory::Home,
 };
 
 /// What the claim holder knows of a group beside its ring.
@@ -188,6 +184,7 @@ pub(crate) struct Slab<K, T, S> {
     chunks: Vec<NonNull<Block<K, T, S>>>,
     used: u32,
     free: Vec<u32>,
+    home: Home,
 }
 
 /// log2 of the blocks in a chunk.
@@ -200,8 +197,9 @@ const LINE: usize = 64;
 unsafe impl<K: Send, T: Send, S: Send> Send for Slab<K, T, S> {}
 
 impl<K, T, S> Slab<K, T, S> {
-    pub(crate) fn new() -> Self {
-        Self { chunks: Vec::new(), used: 0, free: Vec::new() }
+    /// Blocks that lie on `home`, whoever makes them.
+    pub(crate) fn new(home: Home) -> Self {
+        Self { chunks: Vec::new(), used: 0, free: Vec::new(), home }
     }
 
     /// The block with this index.
@@ -222,7 +220,7 @@ impl<K, T, S> Slab<K, T, S> {
             return index;
         }
         if self.used.is_multiple_of(CHUNK) {
-            self.chunks.push(Self::allocate());
+            self.chunks.push(self.allocate());
         }
         self.used += 1;
         self.used - 1
@@ -235,10 +233,9 @@ impl<K, T, S> Slab<K, T, S> {
     }
 
     #[cold]
-    fn allocate() -> NonNull<Block<K, T, S>> {
+    fn allocate(&self) -> NonNull<Block<K, T, S>> {
         // SAFETY: the layout is not empty: a block has a word.
-        let chunk = unsafe { alloc(Self::layout()) }.cast::<Block<K, T, S>>();
-        let Some(chunk) = NonNull::new(chunk) else { handle_alloc_error(Self::layout()) };
+        let chunk = unsafe { self.home.alloc(Self::layout()) }.cast::<Block<K, T, S>>();
         for i in 0..CHUNK as usize {
             // SAFETY: inside the fresh chunk.
             unsafe { chunk.add(i).write(Block::new()) };
@@ -269,7 +266,7 @@ impl<K, T, S> Drop for Slab<K, T, S> {
         for chunk in self.chunks.drain(..) {
             // SAFETY: allocated with this layout. Blocks own nothing any more: keys, states, tasks and segments were
             // taken out before (`Drop` of the core).
-            unsafe { dealloc(chunk.as_ptr().cast(), Self::layout()) };
+            unsafe { self.home.free(chunk.cast(), Self::layout()) };
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | field | who may touch it |
 //! |---|---|
-//! | `class` | written once; read by whoever holds the segment |
+//! | `class`, `node` | written once; read by whoever holds the segment |
 //! | `next` | the producer, before the publish that makes the first task behind it countable; then the consumer |
 //! | `trouble`, `since` | the token holder of the group whose head stands in the segment |
 //! | slots | group/ring.rs |
@@ -10,15 +10,19 @@
 //! A segment at rest has no trouble and holds no task.
 
 use std::{
-    alloc::{Layout, alloc, dealloc, handle_alloc_error},
+    alloc::{Layout, handle_alloc_error},
     marker::PhantomData,
     mem::MaybeUninit,
-    ptr,
+    ptr::{self, NonNull},
     sync::Arc,
 };
 
 use super::place::Place;
-use crate::{outcome::Trouble, sync::Mutex};
+use crate::{
+    outcome::Trouble,
+    sync::{Mutex, MutexGuard},
+    topology::memory::Home,
+};
 
 /// Slots in the first segment of a group.
 pub(crate) const FIRST: u32 = 8;
@@ -38,6 +42,8 @@ pub(crate) struct Segment<T> {
     /// Milliseconds on the engine's clock (low 32 bits) since when the oldest task waits, for linger.
     pub(super) since: u32,
     class: u8,
+    /// The node on which it lies: where it goes when it is at rest.
+    node: u16,
     slots: [MaybeUninit<T>; 0],
 }
 
@@ -76,9 +82,11 @@ impl<T> Segment<T> {
     }
 }
 
-/// Segments at rest, shared by all workers of a node.
+type AtRest<T> = Mutex<[Vec<*mut Segment<T>>; CLASSES]>;
+
+/// Segments at rest, shared by all workers: by the node on which they lie.
 #[derive(Debug)]
-pub(crate) struct SharedPool<T>(Mutex<[Vec<*mut Segment<T>>; CLASSES]>);
+pub(crate) struct SharedPool<T>(Box<[(Home, AtRest<T>)]>);
 
 // SAFETY: segments at rest hold no task; they are raw memory that moves between threads.
 unsafe impl<T> Send for SharedPool<T> {}
@@ -86,17 +94,31 @@ unsafe impl<T> Send for SharedPool<T> {}
 unsafe impl<T> Sync for SharedPool<T> {}
 
 impl<T> SharedPool<T> {
+    /// One node, anywhere.
+    #[cfg(test)]
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Default::default())))
+        Self::of_nodes(vec![Home::anywhere()])
+    }
+
+    /// For nodes with these homes.
+    pub(crate) fn of_nodes(homes: Vec<Home>) -> Arc<Self> {
+        let rest = |home| (home, Mutex::new(Default::default()));
+        Arc::new(Self(homes.into_iter().map(rest).collect()))
+    }
+
+    fn rest(&self, node: u16) -> MutexGuard<'_, [Vec<*mut Segment<T>>; CLASSES]> {
+        self.0[usize::from(node)].1.lock()
     }
 }
 
 impl<T> Drop for SharedPool<T> {
     fn drop(&mut self) {
-        for (class, segments) in self.0.lock().iter_mut().enumerate() {
-            for segment in segments.drain(..) {
-                // SAFETY: allocated by `Pool::take` with this class's layout.
-                unsafe { dealloc(segment.cast(), Segment::<T>::layout(class as u8)) };
+        for (home, rest) in &self.0 {
+            for (class, segments) in rest.lock().iter_mut().enumerate() {
+                for segment in segments.drain(..).filter_map(NonNull::new) {
+                    // SAFETY: allocated by `Pool::take` on this node, with this class's layout.
+                    unsafe { home.free(segment.cast(), Segment::<T>::layout(class as u8)) };
+                }
             }
         }
     }
@@ -107,6 +129,7 @@ impl<T> Drop for SharedPool<T> {
 pub(crate) struct Pool<T> {
     own: [Vec<*mut Segment<T>>; CLASSES],
     shared: Arc<SharedPool<T>>,
+    node: u16,
     tasks: PhantomData<T>,
 }
 
@@ -114,30 +137,37 @@ pub(crate) struct Pool<T> {
 unsafe impl<T> Send for Pool<T> {}
 
 impl<T> Pool<T> {
+    /// A pool on the first node.
     pub(crate) fn new(shared: Arc<SharedPool<T>>) -> Self {
+        Self::on(shared, 0)
+    }
+
+    /// The pool of a worker on this node, counted as those of the shared pool.
+    pub(crate) fn on(shared: Arc<SharedPool<T>>, node: usize) -> Self {
         let own = std::array::from_fn(|_| Vec::with_capacity(KEEP + 1));
-        Self { own, shared, tasks: PhantomData }
+        Self { own, shared, node: node as u16, tasks: PhantomData }
     }
 
     pub(super) fn take(&mut self, class: u8) -> *mut Segment<T> {
         let own = &mut self.own[class as usize];
         let segment = own.pop().or_else(|| {
-            let shared = &mut self.shared.0.lock()[class as usize];
+            let shared = &mut self.shared.rest(self.node)[class as usize];
             own.extend(shared.drain(shared.len().saturating_sub(MOVE)..));
             own.pop()
         });
-        let segment = segment.unwrap_or_else(|| Self::allocate(class));
+        let segment = segment.unwrap_or_else(|| self.allocate(class));
         // SAFETY: ours; the header stays initialised while at rest.
         unsafe { (*segment).next = ptr::null_mut() };
         segment
     }
 
     #[cold]
-    fn allocate(class: u8) -> *mut Segment<T> {
+    fn allocate(&self, class: u8) -> *mut Segment<T> {
         let layout = Segment::<T>::layout(class);
         // SAFETY: the layout is not empty: it holds the header.
-        let segment = unsafe { alloc(layout) }.cast::<Segment<T>>();
-        if segment.is_null() || !Place::fits(segment) {
+        let segment = unsafe { self.shared.0[usize::from(self.node)].0.alloc(layout) };
+        let segment = segment.as_ptr().cast::<Segment<T>>();
+        if !Place::fits(segment) {
             handle_alloc_error(layout);
         }
         // SAFETY: fresh memory of the right layout.
@@ -147,6 +177,7 @@ impl<T> Pool<T> {
                 trouble: None,
                 since: 0,
                 class,
+                node: self.node,
                 slots: [],
             });
         }
@@ -158,10 +189,17 @@ impl<T> Pool<T> {
         let class = usize::from(unsafe { (*segment).class });
         // SAFETY: as above.
         debug_assert!(unsafe { &*segment }.trouble.is_none(), "trouble goes with the head");
+        // SAFETY: as above.
+        let node = unsafe { (*segment).node };
+        if node != self.node {
+            // Its tasks were taken by a thief.
+            self.shared.rest(node)[class].push(segment);
+            return;
+        }
         let own = &mut self.own[class];
         own.push(segment);
         if own.len() > KEEP {
-            let mut shared = self.shared.0.lock();
+            let mut shared = self.shared.rest(self.node);
             shared[class].extend(own.drain(KEEP - MOVE..));
         }
     }
@@ -169,7 +207,7 @@ impl<T> Pool<T> {
 
 impl<T> Drop for Pool<T> {
     fn drop(&mut self) {
-        let mut shared = self.shared.0.lock();
+        let mut shared = self.shared.rest(self.node);
         for (own, shared) in self.own.iter_mut().zip(shared.iter_mut()) {
             shared.append(own);
         }

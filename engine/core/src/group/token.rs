@@ -61,6 +61,7 @@ mod tests {
         group::block::Slab,
         ready::link::Kind,
         time::clock::{Clock, VirtualClock},
+        topology::memory::Home,
     };
 
     fn ready() -> Ready {
@@ -73,7 +74,7 @@ mod tests {
     fn netty_15927_a_token_that_is_dropped_on_the_way_puts_its_group_back() {
         // A failure between taking a group and putting it back left it marked as scheduled, and nobody ran it again.
         let ready = ready();
-        let mut slab: Slab<u32, u32, ()> = Slab::new();
+        let mut slab: Slab<u32, u32, ()> = Slab::new(Home::anywhere());
         let index = slab.add();
         // SAFETY: the slab outlives the test's use of the block.
         let group = NonNull::from(unsafe { &slab.at(index).as_ref().group });
@@ -93,7 +94,7 @@ mod tests {
     #[test]
     fn a_token_that_rests_or_is_gone_leaves_nothing_behind() {
         let ready = ready();
-        let mut slab: Slab<u32, u32, ()> = Slab::new();
+        let mut slab: Slab<u32, u32, ()> = Slab::new(Home::anywhere());
         let index = slab.add();
         // SAFETY: the slab outlives the test's use of the block.
         let group = NonNull::from(unsafe { &slab.at(index).as_ref().group });

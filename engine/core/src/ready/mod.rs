@@ -70,7 +70,7 @@ impl Ready {
     /// From any thread: a unit for the worker with this index (or for whoever takes it first).
     pub(crate) fn send(&self, worker: usize, unit: Unit) {
         self.posts[worker].inbox.push(unit);
-        self.wake();
+        self.wake_near(worker);
     }
 
     /// From any thread: units for the tail of the ready list.
@@ -92,6 +92,12 @@ impl Ready {
     #[inline]
     pub(crate) fn wake(&self) {
         self.idle.wake(|| self.clock.now());
+    }
+
+    /// As [`Ready::wake`], for a unit that is at this worker.
+    #[inline]
+    pub(crate) fn wake_near(&self, worker: usize) {
+        self.idle.wake_near(Some(worker), || self.clock.now());
     }
 
     /// Sees to it that somebody keeps the time.

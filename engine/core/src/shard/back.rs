@@ -16,6 +16,7 @@ use super::{fenced::Mode, map::Map, warm::Warm};
 use crate::{
     group::block::{Block, Flags, Group, Slab},
     ingress::lane::Lane,
+    topology::memory::Home,
 };
 
 /// See the module text.
@@ -50,10 +51,11 @@ pub(crate) struct Back<K, T, S> {
 }
 
 impl<K, T, S> Back<K, T, S> {
-    pub(crate) fn new() -> Self {
+    /// The back of a shard whose groups lie on `home`.
+    pub(crate) fn new(home: Home) -> Self {
         Self {
             map: Map::new(),
-            slab: Slab::new(),
+            slab: Slab::new(home),
             head: 0,
             lanes: Vec::new(),
             first_lane: 0,

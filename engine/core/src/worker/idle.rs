@@ -44,7 +44,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::{
     sync::{AtomicU64, AtomicUsize, Mutex, Ordering, fence, mutant},
-    topology::current_cpu,
+    topology::{Plan, current_cpu},
 };
 
 /// For how long a wake may be left to a worker that was last seen searching, in ns. A woken worker needs about half of
@@ -71,6 +71,8 @@ pub(crate) struct Idle {
     parkers: Box<[Parker]>,
     /// The CPU that each worker is pinned to, [`ANYWHERE`] for the others.
     cpus: Box<[AtomicUsize]>,
+    /// The node of each worker; nothing where there is one node only.
+    nodes: Box<[usize]>,
 }
 
 const ANYWHERE: usize = usize::MAX;
@@ -84,6 +86,14 @@ impl Idle {
             seen_at: (0..workers).map(|_| CachePadded::new(AtomicU64::new(NEVER))).collect(),
             parkers: (0..workers).map(|_| Parker::new()).collect(),
             cpus: (0..workers).map(|_| AtomicUsize::new(ANYWHERE)).collect(),
+            nodes: Box::default(),
+        }
+    }
+
+    /// Where the workers are: before any of them runs.
+    pub(crate) fn on_nodes(&mut self, plan: &Plan) {
+        if plan.nodes > 1 {
+            self.nodes = plan.workers.iter().map(|worker| worker.node).collect();
         }
     }
 
@@ -92,16 +102,18 @@ impl Idle {
         self.cpus[id].store(cpu, Ordering::Relaxed);
     }
 
-    /// The sleeper to wake: the last that went to sleep (its caches are warm), but if possible none that is pinned to
-    /// the CPU of the caller, which would have to wait for the caller to leave it.
-    fn pop(&self, stack: &mut Vec<usize>) -> Option<usize> {
+    /// The sleeper to wake: the last that went to sleep (its caches are warm), if possible on the node of worker `near`,
+    /// whose unit it will take, and none that is pinned to the CPU of the caller, which would have to wait for the
+    /// caller to leave it.
+    fn pop(&self, stack: &mut Vec<usize>, near: Option<usize>) -> Option<usize> {
         let last = *stack.last()?;
         let cpu_of = |id: usize| self.cpus[id].load(Ordering::Relaxed);
         let here = if cpu_of(last) == ANYWHERE { None } else { current_cpu() };
-        let at = match here {
-            Some(here) => stack.iter().rposition(|id| cpu_of(*id) != here),
-            None => None,
-        };
+        let is_free = |id: &usize| here.is_none_or(|here| cpu_of(*id) != here);
+        let node = near.and_then(|near| self.nodes.get(near));
+        let at = node
+            .and_then(|node| stack.iter().rposition(|id| is_free(id) && self.nodes[*id] == *node))
+            .or_else(|| stack.iter().rposition(is_free));
         Some(stack.remove(at.unwrap_or(stack.len() - 1)))
     }
 
@@ -113,30 +125,40 @@ impl Idle {
     /// Call after a unit has become visible. Wakes one sleeper unless a worker is searching already.
     #[inline]
     pub(crate) fn wake(&self, now: impl FnOnce() -> u64) {
+        self.wake_near(None, now);
+    }
+
+    /// As [`Idle::wake`], for a unit that is at this worker.
+    #[inline]
+    pub(crate) fn wake_near(&self, near: Option<usize>, now: impl FnOnce() -> u64) {
         if !mutant("wake-no-fence") {
             // ORDERING: SeqCst fence between "unit visible" and the load below; pairs with the one in `announce`.
             fence(Ordering::SeqCst);
         }
         let word = self.word.load(Ordering::Relaxed);
         if sleeping(word) > 0 {
-            self.wake_slow(word, now);
+            self.wake_slow(word, near, now);
         }
     }
 
     #[cold]
-    fn wake_slow(&self, word: u64, now: impl FnOnce() -> u64) {
+    fn wake_slow(&self, word: u64, near: Option<usize>, now: impl FnOnce() -> u64) {
         let now = now();
         if searching(word) > 0 && self.anybody_at_it(now) {
             return;
         }
-        self.wake_one(now);
+        self.wake_one_near(near, now);
     }
 
     /// Wakes a sleeper, whoever searches. `false`: none sleeps.
     pub(crate) fn wake_one(&self, now: u64) -> bool {
+        self.wake_one_near(None, now)
+    }
+
+    fn wake_one_near(&self, near: Option<usize>, now: u64) -> bool {
         let popped = {
             let mut stack = self.stack.lock();
-            let popped = self.pop(&mut stack);
+            let popped = self.pop(&mut stack, near);
             if popped.is_some() {
                 // Relaxed: the lock orders changes of `sleeping` (I2); the fences do the rest.
                 self.word.fetch_sub(SLEEPING - SEARCHING, Ordering::Relaxed);
@@ -304,5 +326,32 @@ impl Parker {
             token = crate::sync::wait(&self.changed, token, None);
         }
         *token = false;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Who sleeps in which order, on which nodes, and who is woken for a unit at worker 0.
+    fn woken(sleepers: &[usize], nodes: &[usize]) -> Option<usize> {
+        let mut idle = Idle::new(nodes.len());
+        idle.nodes = nodes.into();
+        sleepers.iter().for_each(|id| idle.announce(*id, false));
+        assert_eq!(idle.sleepers(), sleepers.len());
+        idle.wake_near(Some(0), || 0);
+        let left = idle.stack.lock().clone();
+        sleepers.iter().copied().find(|id| !left.contains(id))
+    }
+
+    #[test]
+    fn the_last_sleeper_on_the_node_of_the_unit_is_woken() {
+        assert_eq!(woken(&[1, 0, 2, 3], &[0, 0, 1, 1]), Some(0));
+        assert_eq!(woken(&[0, 1, 3, 2], &[0, 0, 1, 1]), Some(1));
+        // One of another node is better than none.
+        assert_eq!(woken(&[2, 3], &[0, 0, 1, 1]), Some(3));
+        // One node: the last.
+        assert_eq!(woken(&[2, 3, 1], &[0, 0, 0, 0]), Some(1));
+        assert_eq!(woken(&[], &[0]), None);
     }
 }

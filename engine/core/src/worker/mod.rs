@@ -80,7 +80,7 @@ where
     W: Work<K, T>,
 {
     pub(crate) fn new(core: Arc<Core<K, T, W>>, id: usize, deque: Deque<Unit>, seed: u64) -> Self {
-        let pool = Pool::new(core.segments.clone());
+        let pool = Pool::on(core.segments.clone(), core.plan.workers[id].node);
         let workers = core.hands.len();
         let post = NonNull::from(&*core.front.ready.posts[id]);
         let hand = NonNull::from(&*core.hands[id]);
@@ -210,7 +210,7 @@ where
     pub(crate) fn wake_for_more(&self) {
         let ready = &self.core.front.ready;
         if self.place.left() + self.deque.len() > 1 || !ready.overflow.is_empty() {
-            ready.wake();
+            ready.wake_near(self.id);
         }
     }
 
@@ -218,7 +218,7 @@ where
     /// another units are out of sight for a moment: a worker that looked for the last time just then sleeps.
     pub(crate) fn wake_for_stolen(&self) {
         if !self.deque.is_empty() {
-            self.core.front.ready.wake();
+            self.core.front.ready.wake_near(self.id);
         }
     }
 
