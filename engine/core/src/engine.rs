@@ -5,7 +5,6 @@ use std::{
     hash::Hash,
     ptr::NonNull,
     sync::Arc,
-    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -20,7 +19,7 @@ use crate::{
     ingress::lane::Lane,
     lifecycle::close::CloseReport,
     producer::Producer,
-    sync::{Mutex, Ordering},
+    sync::{Mutex, Ordering, thread::JoinHandle},
     watch::stats::Stats,
 };
 
@@ -201,7 +200,7 @@ impl<K, T> Engine<K, T> {
         if self.front.is_own_worker() {
             return false;
         }
-        self.control.wait_drained(Instant::now().checked_add(timeout))
+        self.control.wait_drained(crate::sync::instant().checked_add(timeout))
     }
 
     /// Stops at once: no task starts any more, submits are refused. A task that runs is not interrupted. Call
@@ -226,7 +225,7 @@ impl<K, T> Engine<K, T> {
     /// the figures so far, with at least one group running.
     pub fn close(&self, timeout: Duration) -> CloseReport<K, T> {
         // A time that is too far to add is no deadline.
-        self.close_by(Instant::now().checked_add(timeout))
+        self.close_by(crate::sync::instant().checked_add(timeout))
     }
 
     fn close_by(&self, deadline: Option<Instant>) -> CloseReport<K, T> {
@@ -330,7 +329,7 @@ impl<K: Hash + Eq, T> Engine<K, T> {
 }
 
 pub(crate) fn until(timeout: Duration) -> Patience {
-    match Instant::now().checked_add(timeout) {
+    match crate::sync::instant().checked_add(timeout) {
         Some(end) => Patience::Until(end, timeout),
         None => Patience::Forever,
     }

@@ -29,14 +29,14 @@ use std::{
     sync::Arc,
 };
 
-use crate::sync::Mutex;
+use crate::sync::{Mutex, sized};
 
 /// Slots in the first segment of a group.
-pub(crate) const FIRST: u32 = 8;
+pub(crate) const FIRST: u32 = sized(8, 2) as u32;
 const CLASSES: usize = 6;
 /// Segments of one size that a worker keeps for itself, and how many it moves at a time to or from the shared pool.
-const KEEP: usize = 64;
-const MOVE: usize = 16;
+const KEEP: usize = sized(64, 2);
+const MOVE: usize = sized(16, 1);
 
 /// A run of slots. Allocated by [`Pool`], freed by it.
 #[repr(C)]
@@ -290,7 +290,7 @@ impl<T> Drop for Pool<T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::collections::VecDeque;
 

@@ -108,7 +108,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
     /// Step 4. Returns the groups in hand.
     pub(crate) fn hands_at_rest(&self, deadline: Option<Instant>) -> HashSet<NonNull<Group<K, T>>> {
         // Until the deadline a handler may still come back; after it only engine code is waited for.
-        let deadline = deadline.map(|end| end.max(Instant::now() + GRACE));
+        let deadline = deadline.map(|end| end.max(crate::sync::instant() + GRACE));
         self.watch.wait_until(deadline, || {
             self.hands.iter().all(|hand| hand.gone.load(Ordering::SeqCst))
         });

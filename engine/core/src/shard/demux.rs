@@ -32,11 +32,11 @@ use crate::{
         ring::{Address, Ring},
     },
     outcome::{Failure, FailureKind},
-    sync::prefetch,
+    sync::{prefetch, sized},
 };
 
 /// Groups of a shard that may keep their segment while they are idle.
-pub(crate) const WARM_SEGMENTS: usize = 256;
+pub(crate) const WARM_SEGMENTS: usize = sized(256, 1);
 
 /// A group that got tasks in this chunk.
 #[derive(Debug)]

@@ -16,6 +16,8 @@ use crate::group::ring::{End, Pool};
 
 /// Groups looked at for each group made while there are too many, and in each chunk that makes none.
 const SWEEP: u32 = 4;
+/// Groups that pay for a sweep in one chunk, at most: handles may have made any number of them since the last one.
+const PAY: u64 = 1_024;
 
 impl<K, T, S> Back<K, T, S> {
     /// Takes the segments of the groups that have had one the longest, while too many have one. `looks` bounds the
@@ -39,16 +41,18 @@ impl<K, T, S> Back<K, T, S> {
         }
     }
 
-    /// Reclaims idle groups while there are more than `limit`. `made`: groups made in this chunk. A few are looked at
-    /// also when none was made: after a burst of keys only those that stay in use may remain.
+    /// Reclaims idle groups while there are more than `limit`: a few looks for each group that was made since the last
+    /// sweep, by records or by handles. A few also when none was made: after a burst of keys only those that stay in use
+    /// may remain.
     pub(crate) fn reclaim(
         &mut self,
         limit: u32,
-        made: u32,
         pool: &mut Pool<T>,
         scratch: &mut Scratch<K, T, S>,
     ) {
-        let mut looks = made.max(1).saturating_mul(SWEEP);
+        let made = (self.made - self.swept).min(PAY);
+        self.swept += made;
+        let mut looks = (made as u32).max(1) * SWEEP;
         while self.live > limit && looks > 0 {
             looks -= 1;
             self.hand = if self.hand + 1 >= self.slab.used() { 0 } else { self.hand + 1 };

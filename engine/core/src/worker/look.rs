@@ -42,14 +42,12 @@ where
         }
         let most = core.settings.chunk.min(u32::try_from(self.allowance).unwrap_or(u32::MAX));
         let mut back = core.backs[shard].lock();
-        let made = back.made;
         let attached = back.attached.len();
         let mut demux =
             Demux { door, back: &mut back, pool: &mut self.pool, scratch: &mut self.scratch };
         let taken = demux.chunk(most);
         let held = self.publish(door);
         back.unpin_passed();
-        let made = (back.made - made) as u32;
         // A resize that is under way goes on also when no group is made or reclaimed: two tables cost two look-ups.
         back.map.migrate();
         // Twice as many looks as segments were attached: busy groups are passed over, and the list still shrinks.
@@ -57,7 +55,9 @@ where
         back.cool(looks as u32, &mut self.pool);
         let limit = core.census(&mut back);
         if back.live > limit {
-            back.reclaim(limit, made, &mut self.pool, &mut self.scratch);
+            back.reclaim(limit, &mut self.pool, &mut self.scratch);
+        } else {
+            back.swept = back.made;
         }
         let more = !self.let_rest(door, &mut back, taken);
         drop(back);

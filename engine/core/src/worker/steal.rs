@@ -11,12 +11,10 @@
 
 use std::hash::Hash;
 
-use crossbeam_deque::Steal;
-
 use super::{GRAB, Worker};
 use crate::{
     handler::Work,
-    ready::{link::Unit, overflow::DEQUE_LIMIT},
+    ready::{deque::Steal, link::Unit, overflow::DEQUE_LIMIT},
 };
 
 /// Workers that are looked at in one balance.
