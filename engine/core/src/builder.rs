@@ -334,7 +334,7 @@ impl<K, T> Draft<K, T> {
             flush: self.flush_interval,
             budget: self.time_budget,
             chunk: CHUNK,
-            room: sized(self.capacity - ring * shards, 6) as u64,
+            room: sized(self.capacity - ring * shards, 8) as u64,
             group_capacity: self.group_capacity as u32,
             idle_groups: self.idle_groups as u64,
             lane: LANE.min(ring),

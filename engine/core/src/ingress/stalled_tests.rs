@@ -148,6 +148,37 @@ fn crossbeam_675_a_submitter_stopped_in_its_critical_step_delays_its_own_shard_o
 }
 
 #[test]
+fn a_halt_gives_back_the_task_of_a_submitter_that_is_stopped() {
+    // Found by shuttle: close collected what was published, and the submitter then told that its task was accepted.
+    for by_deadline in [false, true] {
+        let (engine, runs) = engine(2, "stoph");
+        let (shard, hash) = engine.front.hash(&5);
+        let door = &engine.front.doors[shard];
+        let (position, _) = door.ring.reserve(1).expect("room");
+        let engine = &engine;
+        std::thread::scope(|scope| {
+            let closing = scope.spawn(move || {
+                if by_deadline {
+                    return engine.close(Duration::from_millis(10));
+                }
+                engine.halt();
+                engine.close(LONG)
+            });
+            until("nothing starts any more", || engine.is_halted());
+            std::thread::sleep(Duration::from_millis(30));
+            assert!(!closing.is_finished(), "an accepted task is not accounted for");
+            // SAFETY: reserved above, and filled once.
+            unsafe { door.ring.fill(position, Address::Key(hash, 5), 1) };
+            engine.front.published(door);
+            let report = closing.join().expect("close returns");
+            assert_eq!((report.done, report.left_tasks()), (0, 1));
+            assert_eq!((report.left[0].key, report.left[0].tasks[0]), (5, 1));
+        });
+        assert!(runs.lock().unwrap().is_empty());
+    }
+}
+
+#[test]
 fn crossbeam_675_close_waits_for_a_submitter_that_is_stopped() {
     // Its task counts as accepted: close may neither lose it nor return before it.
     let (engine, runs) = engine(2, "stopc");

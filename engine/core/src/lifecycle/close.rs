@@ -24,7 +24,7 @@ use crate::{
     outcome::drop_quietly,
     ready::link::Chain,
     shard::demux::{Demux, Scratch},
-    sync::Ordering,
+    sync::{Ordering, yield_now},
 };
 
 /// After a deadline short handlers get this long to come back, so that `running` speaks of long ones.
@@ -159,8 +159,14 @@ where
                 for touched in scratch.touched.drain(..) {
                     touched.publish();
                 }
-                if taken == 0 {
+                // The ring is closed, so its tail stands still. Who has reserved below it is a handful of
+                // instructions away from its publication, and its submit will say that the task was accepted.
+                let rest = door.ring.tail().0 - back.head;
+                if rest == 0 && !back.any_lane() {
                     break;
+                }
+                if taken == 0 {
+                    yield_now();
                 }
             }
             for index in 0..back.slab.used() {

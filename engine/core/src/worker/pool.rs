@@ -48,6 +48,13 @@ where
     Ok(threads)
 }
 
+/// Shuttle's schedules by priority know no fairness: who sees a unit that another one is still moving lets it go on.
+#[inline(always)]
+fn step_back() {
+    #[cfg(shuttle)]
+    crate::sync::yield_now();
+}
+
 fn thread_main<K, T, W>(mut worker: Worker<K, T, W>)
 where
     K: Hash + Eq + Send + Sync + 'static,
@@ -101,6 +108,7 @@ where
                 continue;
             }
             self.sleep(&mut searching);
+            step_back();
         }
         if searching {
             core.front.ready.idle.end_search();
@@ -132,6 +140,7 @@ where
             while now.saturating_sub(start) < SPIN {
                 ready.idle.searches(now);
                 if self.has_work() || core.front.status.stops() {
+                    step_back();
                     return true;
                 }
                 for _ in 0..16 {

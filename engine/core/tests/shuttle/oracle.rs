@@ -22,6 +22,7 @@ pub(crate) enum Way {
 
 #[derive(Clone, Debug, Default)]
 struct Fate {
+    /// Way, lane (of its submitter), key.
     submit: Option<(Way, usize, Key)>,
     /// Stamps of the begin and the end of its submit.
     began: u64,
@@ -79,12 +80,12 @@ impl Oracle {
     }
 
     /// The submit of `item` begins.
-    pub(crate) fn begins(&self, id: usize, way: Way, source: usize, key: Key) {
+    pub(crate) fn begins(&self, id: usize, way: Way, lane: usize, key: Key) {
         let mut seen = self.seen();
         seen.stamp += 1;
         let stamp = seen.stamp;
         let fate = &mut seen.fates[id];
-        fate.submit = Some((way, source, key));
+        fate.submit = Some((way, lane, key));
         fate.began = stamp;
     }
 
@@ -184,13 +185,13 @@ impl Oracle {
 
 /// Row E1: the submit of `first` had returned when that of `second` began; or both came by one lane.
 fn must_precede(fates: &[Fate], first: usize, second: usize) -> bool {
-    let (Some((way, source, _)), Some((other, from, _))) =
+    let (Some((way, lane, _)), Some((other, from, _))) =
         (fates[first].submit, fates[second].submit)
     else {
         return false;
     };
     let comparable = match (way, other) {
-        (Way::Lane, Way::Lane) => source == from,
+        (Way::Lane, Way::Lane) => lane == from,
         (Way::Lane, _) | (_, Way::Lane) => false,
         _ => true,
     };

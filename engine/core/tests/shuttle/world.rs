@@ -99,10 +99,7 @@ fn engine(knobs: Knobs, oracle: &Oracle) -> Engine<Key, Item> {
     let configured = if batched {
         builder.handler(move |_, batch| {
             let key = *batch.key();
-            batch
-                .iter()
-                .map(|task| answer(&watched, knobs, key, task.id, task.attempt()))
-                .collect::<Vec<_>>()
+            batch.iter().map(|task| answer(&watched, knobs, key, task.id, 1)).collect::<Vec<_>>()
         })
     } else {
         builder.task_handler(move |state, task| {
@@ -118,6 +115,8 @@ fn engine(knobs: Knobs, oracle: &Oracle) -> Engine<Key, Item> {
 fn submit(engine: &Engine<Key, Item>, knobs: Knobs, oracle: &Oracle, source: usize) {
     let mut rng = shuttle::rand::thread_rng();
     let mut lane = None;
+    // Which of its lanes: there is no order between two of them.
+    let mut lanes = 100 * source;
     let mut handle = None;
     for n in 0..knobs.each {
         let id = source * knobs.each + n;
@@ -131,7 +130,7 @@ fn submit(engine: &Engine<Key, Item>, knobs: Knobs, oracle: &Oracle, source: usi
         // Who tries may be refused for want of room; who waits is refused by the end only.
         let patient = rng.gen_range(0..4) > 0;
         let item = oracle.item(id);
-        oracle.begins(id, way, source, key);
+        oracle.begins(id, way, lanes, key);
         let accepted = match way {
             Way::Key if patient => engine.submit(key, item).is_ok(),
             Way::Key => engine.try_submit(key, item).is_ok(),
@@ -168,6 +167,7 @@ fn submit(engine: &Engine<Key, Item>, knobs: Knobs, oracle: &Oracle, source: usi
         oracle.returned(id, accepted);
         if rng.gen_range(0..6) == 0 {
             lane = None;
+            lanes += 1;
         }
     }
 }
