@@ -19,7 +19,7 @@ use crate::{
     ingress::lane::Lane,
     lifecycle::close::CloseReport,
     producer::Producer,
-    sync::{Mutex, Ordering, thread::JoinHandle},
+    sync::{Mutex, Ordering, mutant, thread::JoinHandle},
     watch::stats::Stats,
 };
 
@@ -99,7 +99,7 @@ where
         let mut back = self.backs[shard].lock();
         // Records that name the group by its block may still lie in the ring, all before its tail of this moment.
         let tail = self.front.doors[shard].ring.tail().0;
-        if back.head == tail {
+        if back.head == tail || mutant("unpin-at-once") {
             back.unpin(index);
         } else {
             back.unpins.push_back((tail, index));

@@ -5,15 +5,19 @@
 //!
 //! * [`mutant`] weakens one line of one protocol when a run under loom or shuttle asks for it by name. A model proves a
 //!   line only if the model fails without that line. Outside the two the function is the constant `false`.
-//! * [`sized`] makes rings, chunks and lists tiny under shuttle, so that short runs reach their ends.
+//! * [`sized`] makes rings, chunks and lists tiny under loom and shuttle, so that short runs reach their ends.
 //! * [`instant`] is the time of deadlines, which under shuttle passes in steps (sync/virtual_time.rs).
 //! * [`rmw_then_load_fence`] and friends say where a read-modify-write stands for a full barrier.
 
 #[cfg(loom)]
+mod seen;
+#[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::atomic::{Ordering, fence},
 };
+#[cfg(loom)]
+pub(crate) use seen::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, SEEN};
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
@@ -121,9 +125,9 @@ pub(crate) fn instant() -> std::time::Instant {
     std::time::Instant::now()
 }
 
-/// `normal`, or `tiny` where shuttle runs the engine.
+/// `normal`, or `tiny` where loom or shuttle run the engine.
 pub(crate) const fn sized(normal: usize, tiny: usize) -> usize {
-    if cfg!(shuttle) { tiny } else { normal }
+    if cfg!(any(loom, shuttle)) { tiny } else { normal }
 }
 
 /// Waits on `condvar`, at most for `timeout` where one is given. Loom knows no time: it waits for a notification.

@@ -35,6 +35,21 @@ use world::{End, Knobs, world};
 #[rustfmt::skip]
 #[allow(dead_code, reason = "read by .ci/shuttle")]
 const MUTANTS: &[(&str, &str)] = &[
+    ("activate-busy", "groups_fill_up_and_open_again"),
+    ("collect-leaves-gap", "a_halt_at_any_moment"),
+    ("drain-no-number", "close_meets_submitters"),
+    ("end-linger-no-cas", "failures_panics_and_linger"),
+    ("flag-no-second-look", "a_halted_group_gives_back"),
+    ("flag-ring-no-cas", "every_way_in_at_once"),
+    ("gate-no-lock", "the_last_owner_goes_at_any_moment"),
+    ("halt-by-load", "a_halted_group_gives_back"),
+    ("publish-skips-rmw", "every_way_in_at_once"),
+    ("reclaim-pinned", "groups_are_reclaimed_and_made_anew"),
+    ("refill-no-wake", "a_long_task_holds_up_nobody"),
+    ("ring-close-by-store", "close_meets_submitters"),
+    ("sleep-no-recheck", "a_long_task_holds_up_nobody"),
+    ("unpin-at-once", "groups_are_reclaimed_and_made_anew"),
+    ("wake-no-unpark", "a_long_task_holds_up_nobody"),
 ];
 
 #[test]

@@ -18,7 +18,7 @@ use std::{
 };
 
 use super::{ring::End, state::Word};
-use crate::{outcome::Trouble, ready::link::Link};
+use crate::{outcome::Trouble, ready::link::Link, sync::sized};
 
 /// What the claim holder owns of a group, always.
 #[derive(Debug)]
@@ -161,7 +161,7 @@ pub(crate) struct Slab<K, T, S> {
 }
 
 /// log2 of the blocks in a chunk.
-const CHUNK_SHIFT: u32 = 8;
+const CHUNK_SHIFT: u32 = sized(8, 1) as u32;
 const CHUNK: u32 = 1 << CHUNK_SHIFT;
 
 // SAFETY: the slab owns its blocks; they are touched under the claim or by token holders (module text).

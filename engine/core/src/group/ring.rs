@@ -35,7 +35,7 @@ use crate::sync::{Mutex, sized};
 pub(crate) const FIRST: u32 = sized(8, 2) as u32;
 const CLASSES: usize = 6;
 /// Segments of one size that a worker keeps for itself, and how many it moves at a time to or from the shared pool.
-const KEEP: usize = sized(64, 2);
+const KEEP: usize = sized(64, 1);
 const MOVE: usize = sized(16, 1);
 
 /// A run of slots. Allocated by [`Pool`], freed by it.
@@ -187,6 +187,12 @@ impl<T> End<T> {
     #[inline]
     pub(crate) fn pass(&mut self, n: u32) {
         self.index += n as u16;
+    }
+
+    /// Models only: back over the slot that was just written.
+    #[cfg(loom)]
+    pub(crate) fn step_back(&mut self) {
+        self.index -= 1;
     }
 
     /// Claim holder of an idle group: takes the segment away and gives it to `pool`.

@@ -12,7 +12,10 @@ use super::{
     back::Back,
     demux::{Scratch, WARM_SEGMENTS},
 };
-use crate::group::ring::{End, Pool};
+use crate::{
+    group::ring::{End, Pool},
+    sync::mutant,
+};
 
 /// Groups looked at for each group made while there are too many, and in each chunk that makes none.
 const SWEEP: u32 = 4;
@@ -70,9 +73,9 @@ impl<K, T, S> Back<K, T, S> {
         // SAFETY: we hold the claim.
         let producer = unsafe { group.producer() };
         if !producer.live
-            || producer.pins > 0
+            || (producer.pins > 0 && !mutant("reclaim-pinned"))
             || producer.pending > 0
-            || !group.word.load().is_quiet()
+            || (!group.word.load().is_quiet() && !mutant("reclaim-busy"))
         {
             return false;
         }

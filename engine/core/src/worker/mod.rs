@@ -186,7 +186,7 @@ where
     /// As [`Worker::wake_for_more`], with the unit that runs next already in hand. On their way from one deque to
     /// another units are out of sight for a moment: a worker that looked for the last time just then sleeps.
     pub(crate) fn wake_for_stolen(&self) {
-        if !self.deque.is_empty() && !mutant("refill-no-wake") {
+        if !self.deque.is_empty() && !mutant("stolen-no-wake") {
             self.core.front.ready.wake();
         }
     }

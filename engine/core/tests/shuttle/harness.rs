@@ -1,6 +1,7 @@
 //! Runs a scenario under many schedules, and says with which seed it failed.
 
 use std::{
+    io::Write,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     str::FromStr,
 };
@@ -11,7 +12,7 @@ use shuttle::{
 };
 
 /// Executions of one seed.
-const BATCH: usize = 40;
+const BATCH: usize = 100;
 
 fn from_env<V: FromStr>(name: &str) -> Option<V> {
     let text = std::env::var(name).ok()?;
@@ -31,7 +32,8 @@ fn config() -> Config {
 
 /// Runs `scenario` under the schedules of the seeds from `BGRP_SHUTTLE_FROM` (1) on, `BGRP_SHUTTLE_SEEDS` (15) of them; or under
 /// those of `BGRP_SHUTTLE_SEED` alone. Even seeds choose the next thread at random at each step, odd ones run by
-/// priorities that change at 1 to 4 random points (PCT).
+/// priorities that change at 1 to 4 random points (PCT). With `BGRP_SHUTTLE_TELL` each seed is told as it begins, for runs
+/// that end in a crash.
 pub(crate) fn explore(name: &str, scenario: fn()) {
     let seeds = match from_env::<u64>("BGRP_SHUTTLE_SEED") {
         Some(seed) => seed..seed + 1,
@@ -40,7 +42,12 @@ pub(crate) fn explore(name: &str, scenario: fn()) {
             from..from + from_env("BGRP_SHUTTLE_SEEDS").unwrap_or(15)
         }
     };
+    let tell = std::env::var_os("BGRP_SHUTTLE_TELL").is_some();
     for seed in seeds.clone() {
+        if tell {
+            // Past the capture of the test harness: the next thing may be a crash.
+            let _ = writeln!(std::io::stderr(), "{name}: seed {seed}");
+        }
         let run = catch_unwind(AssertUnwindSafe(|| {
             if seed % 2 == 0 {
                 Runner::new(RandomScheduler::new_from_seed(seed, BATCH), config()).run(scenario);
