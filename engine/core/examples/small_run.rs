@@ -74,7 +74,7 @@ fn run(tasks: u64, linger: Duration) {
 fn halted(tasks: u64) {
     let engine = Engine::<u64, Box<u64>>::builder()
         .workers(Workers::fixed(2))
-        .task_handler(|_, task| assert!(**task > 0))
+        .task_handler(|_, task| assert!(***task > 0))
         .build()
         .expect("valid settings");
     let mut accepted = 0;

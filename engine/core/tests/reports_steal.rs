@@ -14,6 +14,9 @@ use std::{
 use bgrp::{Engine, Failure, Outcome, Retry, Workers};
 use common::{Count, Counted, LONG, Latch, Order, Rng, Tally, lock, scale, spin, watch, watchdog};
 
+/// Where a group ran last, and how often it was another thread than before.
+type Home = Mutex<(Option<thread::ThreadId>, u64)>;
+
 #[test]
 fn tokio_2382_thieves_in_a_ring_lose_and_double_nothing() {
     // Workers that robbed each other in a circle while others pushed made a queue's count run below zero. Here the
@@ -21,8 +24,7 @@ fn tokio_2382_thieves_in_a_ring_lose_and_double_nothing() {
     let moved = AtomicU64::new(0);
     for (workers, keys) in [(2usize, 3usize), (3, 7), (4, 9), (8, 40)] {
         let order = Order::new(keys, 2);
-        let ran_on: Arc<Vec<Mutex<(Option<thread::ThreadId>, u64)>>> =
-            Arc::new((0..keys).map(|_| Mutex::default()).collect());
+        let ran_on: Arc<Vec<Home>> = Arc::new((0..keys).map(|_| Mutex::default()).collect());
         let (watched, homes) = (order.clone(), ran_on.clone());
         let engine = Engine::<usize, (usize, u64)>::builder()
             .workers(Workers::fixed(workers))
@@ -165,7 +167,8 @@ fn async_executor_163_an_engine_that_ends_while_others_submit_to_it_is_sound() {
             let owner: Arc<Owner> = Arc::new(Mutex::new(None));
             let last = Item(tally.task(submitters * each), Some(owner.clone()));
             *lock(&owner) = Some(engine);
-            lock(&owner).as_ref().expect("just put there").try_submit(7, last).ok().expect("open");
+            let took = lock(&owner).as_ref().expect("just put there").try_submit(7, last);
+            assert!(took.is_ok(), "open");
             drop(owner);
             let accepted = Arc::new(AtomicU64::new(1));
             thread::scope(|scope| {

@@ -202,7 +202,7 @@ fn the_last_owner_goes_inside_a_task() {
         let front = engine.group(7);
         *owner.lock().expect("nobody else yet") = Some(engine);
         oracle.returned(tasks - 1, true);
-        front.submit(last).ok().expect("open");
+        assert!(front.submit(last).is_ok(), "open");
         drop((front, owner));
         let submit = |source: usize, mut send: Box<dyn FnMut(Owning) -> bool + Send>, way| {
             let (oracle, dropped) = (oracle.clone(), dropped.clone());

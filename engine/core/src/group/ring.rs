@@ -362,8 +362,16 @@ mod tests {
         End::detach(&mut tail, &mut head, &mut pool);
         let mut pool = Pool::<()>::new(SharedPool::new());
         let mut tail = End::detached();
+        let mut head = End::detached();
         for _ in 0..100 {
-            tail.push(&mut pool, ());
+            if tail.push(&mut pool, ()) {
+                head = tail.start();
+            }
         }
+        for _ in 0..100 {
+            head.run(&mut pool, 1);
+            head.pass(1);
+        }
+        End::detach(&mut tail, &mut head, &mut pool);
     }
 }

@@ -78,7 +78,6 @@ const MUTANTS: &[(&str, &str)] = &[
     ("stolen-no-wake", "models::deque::hand_over"),
     ("unpin-at-once", "models::reclaim::stale_handle"),
     ("reclaim-pinned", "models::reclaim::stale_handle"),
-    ("reclaim-busy", "models::reclaim::stale_handle"),
     ("collect-leaves-gap", "models::close::halt_and_submit"),
     ("settle-relaxed", "models::segments::of_an_idle_group"),
     ("load-relaxed", "models::segments::of_an_idle_group"),

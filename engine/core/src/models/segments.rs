@@ -18,6 +18,7 @@ use crate::{
 #[derive(Default)]
 struct Watched(std::sync::Mutex<HashMap<usize, Arc<UnsafeCell<u32>>>>);
 
+#[allow(clippy::arc_with_non_send_sync, reason = "loom runs all threads of a model on one")]
 impl Watched {
     /// The caller owns the slot: nobody else may touch it without an order between the two.
     fn touch(&self, slot: *mut u32) {

@@ -75,7 +75,7 @@ impl<K, T, S> Back<K, T, S> {
         if !producer.live
             || (producer.pins > 0 && !mutant("reclaim-pinned"))
             || producer.pending > 0
-            || (!group.word.load().is_quiet() && !mutant("reclaim-busy"))
+            || !group.word.load().is_quiet()
         {
             return false;
         }

@@ -64,7 +64,7 @@ fn answer(oracle: &Oracle, knobs: Knobs, key: Key, id: usize, attempt: u32) -> O
     let draw = if knobs.failures { shuttle::rand::thread_rng().gen_range(0..8) } else { 9 };
     // The attempts are used up at the second.
     let last = attempt == 2;
-    oracle.stops(key, id, draw > 3 || draw == 3 || last);
+    oracle.stops(key, id, draw >= 3 || last);
     match draw {
         0 => resume_unwind(Box::new("wanted")),
         1 => Outcome::Retry(Failure::new("wanted")),
