@@ -216,7 +216,7 @@ impl DrainWatch {
             // ORDERING: SeqCst fence between the announcement and the first question; pairs with `notify`.
             fence(Ordering::SeqCst);
         }
-        let left = || deadline.map(|end| end.saturating_duration_since(std::time::Instant::now()));
+        let left = || deadline.map(|end| end.saturating_duration_since(crate::sync::instant()));
         let is_over = || left().is_some_and(|left| left.is_zero());
         let ended = loop {
             let seen = *self.notified.lock();

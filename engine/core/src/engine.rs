@@ -5,7 +5,6 @@ use std::{
     hash::Hash,
     ptr::NonNull,
     sync::Arc,
-    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -20,7 +19,7 @@ use crate::{
     ingress::lane::Lane,
     lifecycle::close::CloseReport,
     producer::Producer,
-    sync::{Mutex, Ordering},
+    sync::{Mutex, Ordering, mutant, thread::JoinHandle},
     topology::Plan,
     watch::stats::Stats,
 };
@@ -53,7 +52,7 @@ use crate::{
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Engine<K, T> {
-    front: Arc<Front<K, T>>,
+    pub(crate) front: Arc<Front<K, T>>,
     pub(crate) shared: Arc<Shared<K, T>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -113,7 +112,7 @@ where
         let mut back = self.backs[shard].lock();
         // Records that name the group by its block may still lie in the ring, all before its tail of this moment.
         let tail = self.front.doors[shard].ring.tail().0;
-        if back.head == tail {
+        if back.head == tail || mutant("unpin-at-once") {
             back.unpin(index);
         } else {
             back.unpins.push_back((tail, index));
@@ -224,7 +223,7 @@ impl<K, T> Engine<K, T> {
         if self.front.is_own_worker() {
             return false;
         }
-        self.shared.control.wait_drained(Instant::now().checked_add(timeout))
+        self.shared.control.wait_drained(crate::sync::instant().checked_add(timeout))
     }
 
     /// Stops at once: no task starts any more, submits are refused. A task that runs is not interrupted. Call
@@ -249,7 +248,7 @@ impl<K, T> Engine<K, T> {
     /// the figures so far, with at least one group running.
     pub fn close(&self, timeout: Duration) -> CloseReport<K, T> {
         // A time that is too far to add is no deadline.
-        self.close_by(Instant::now().checked_add(timeout))
+        self.close_by(crate::sync::instant().checked_add(timeout))
     }
 
     fn close_by(&self, deadline: Option<Instant>) -> CloseReport<K, T> {
@@ -366,7 +365,7 @@ impl<K: Hash + Eq, T> Engine<K, T> {
 }
 
 pub(crate) fn until(timeout: Duration) -> Patience {
-    match Instant::now().checked_add(timeout) {
+    match crate::sync::instant().checked_add(timeout) {
         Some(end) => Patience::Until(end, timeout),
         None => Patience::Forever,
     }

@@ -86,7 +86,7 @@ pub(crate) enum Patience {
     Forever,
 }
 
-thread_local! {
+crate::sync::thread_local! {
     /// The front whose worker this thread is, as an address; 0 for all other threads.
     static WORKER_OF: Cell<usize> = const { Cell::new(0) };
 }
@@ -351,7 +351,7 @@ impl<K: Hash + Eq, T> Front<K, T> {
         }
         match patience {
             Patience::Until(end, asked) => {
-                let left = end.saturating_duration_since(Instant::now());
+                let left = end.saturating_duration_since(crate::sync::instant());
                 if left.is_zero() {
                     return Err(SubmitReason::TimedOut(asked));
                 }

@@ -151,7 +151,7 @@ where
     pub fn close(&mut self) -> CloseReport<K, T> {
         self.refuse();
         self.run();
-        self.engine.shared.control.stop(Some(std::time::Instant::now()))
+        self.engine.shared.control.stop(Some(crate::sync::instant()))
     }
 }
 

@@ -1,20 +1,40 @@
-//! The primitives of every protocol in this crate: those of `std`, or those of loom under `cfg(loom)`.
+//! The primitives of every protocol in this crate: those of `std`; those of loom under `cfg(loom)`, for models of one
+//! protocol; those of shuttle under `cfg(shuttle)`, for the whole engine under random schedules.
 //!
-//! Two seams live here and nowhere else:
+//! These seams live here and nowhere else:
 //!
-//! * [`mutant`] weakens one line of one protocol when a loom run asks for it by name. A model proves a line only
-//!   if the model fails without that line. Outside loom the function is the constant `false`.
+//! * [`mutant`] weakens one line of one protocol when a run under loom or shuttle asks for it by name. A model proves a
+//!   line only if the model fails without that line. Outside the two the function is the constant `false`.
+//! * [`sized`] makes rings, chunks and lists tiny under loom and shuttle, so that short runs reach their ends.
+//! * [`instant`] is the time of deadlines, which under shuttle passes in steps (sync/virtual_time.rs).
 //! * [`rmw_then_load_fence`] and friends say where a read-modify-write stands for a full barrier.
 
 #[cfg(loom)]
+mod seen;
+#[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::atomic::{Ordering, fence},
 };
-#[cfg(not(loom))]
+#[cfg(loom)]
+pub(crate) use seen::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, SEEN};
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
+
+#[cfg(shuttle)]
+mod virtual_time;
+
+/// Threads of the engine, and what belongs to one of them.
+#[cfg(shuttle)]
+pub(crate) use shuttle::{thread, thread_local};
+#[cfg(not(shuttle))]
+pub(crate) use std::{thread, thread_local};
 
 /// `std::cell::UnsafeCell` with loom's closure interface, so that loom can watch every access.
 #[cfg(not(loom))]
@@ -45,13 +65,18 @@ pub(crate) struct Mutex<T>(Inner<T>);
 
 #[cfg(loom)]
 type Inner<T> = loom::sync::Mutex<T>;
-#[cfg(not(loom))]
+#[cfg(shuttle)]
+type Inner<T> = shuttle::sync::Mutex<T>;
+#[cfg(not(any(loom, shuttle)))]
 type Inner<T> = std::sync::Mutex<T>;
 #[cfg(loom)]
 pub(crate) type MutexGuard<'a, T> = loom::sync::MutexGuard<'a, T>;
-#[cfg(not(loom))]
+#[cfg(shuttle)]
+pub(crate) use virtual_time::MutexGuard;
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) type MutexGuard<'a, T> = std::sync::MutexGuard<'a, T>;
 
+#[cfg(not(shuttle))]
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Self {
         Self(Inner::new(value))
@@ -69,13 +94,44 @@ impl<T> Mutex<T> {
     }
 }
 
+#[cfg(shuttle)]
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Inner::new(value))
+    }
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard::lock(&self.0)
+    }
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        MutexGuard::try_lock(&self.0)
+    }
+}
+
 /// A condition variable to go with [`Mutex`].
 #[cfg(loom)]
 pub(crate) use loom::sync::Condvar;
-#[cfg(not(loom))]
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::Condvar;
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::sync::Condvar;
 
+#[cfg(shuttle)]
+pub(crate) use virtual_time::{instant, nanos, pass, wait};
+
+/// The time that deadlines are compared with.
+#[cfg(not(shuttle))]
+#[inline]
+pub(crate) fn instant() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
+/// `normal`, or `tiny` where loom or shuttle run the engine.
+pub(crate) const fn sized(normal: usize, tiny: usize) -> usize {
+    if cfg!(any(loom, shuttle)) { tiny } else { normal }
+}
+
 /// Waits on `condvar`, at most for `timeout` where one is given. Loom knows no time: it waits for a notification.
+#[cfg(not(shuttle))]
 pub(crate) fn wait<'a, T>(
     condvar: &Condvar,
     guard: MutexGuard<'a, T>,
@@ -100,7 +156,9 @@ pub(crate) fn wait<'a, T>(
 pub(crate) fn spin_hint() {
     #[cfg(loom)]
     loom::thread::yield_now();
-    #[cfg(not(loom))]
+    #[cfg(shuttle)]
+    shuttle::hint::spin_loop();
+    #[cfg(not(any(loom, shuttle)))]
     std::hint::spin_loop();
 }
 
@@ -109,16 +167,16 @@ pub(crate) fn yield_now() {
     #[cfg(loom)]
     loom::thread::yield_now();
     #[cfg(not(loom))]
-    std::thread::yield_now();
+    thread::yield_now();
 }
 
-/// True when a loom run asked (environment variable `BGRP_MUTANT`) for the mutant `name`. See the module text.
-#[cfg(not(loom))]
+/// True when a run asked (environment variable `BGRP_MUTANT`) for the mutant `name`. See the module text.
+#[cfg(not(any(loom, shuttle)))]
 #[inline(always)]
 pub(crate) const fn mutant(_name: &str) -> bool {
     false
 }
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 pub(crate) fn mutant(name: &str) -> bool {
     use std::sync::OnceLock;
     static WANTED: OnceLock<Option<String>> = OnceLock::new();

@@ -26,7 +26,7 @@ use std::{alloc::Layout, cell::UnsafeCell, mem::MaybeUninit, ptr::NonNull};
 use super::{ring::End, state::Word};
 use crate::{
     ready::link::Link,
-    sync::{AtomicU32, Ordering},
+    sync::{AtomicU32, Ordering, sized},
     topology::memory::Home,
 };
 
@@ -79,7 +79,7 @@ pub(crate) struct Group<K, T> {
     key: UnsafeCell<MaybeUninit<K>>,
 }
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 const _: () = assert!(size_of::<Block<u64, u32, [u64; 2]>>() == 64);
 
 impl<K, T> Group<K, T> {
@@ -188,7 +188,7 @@ pub(crate) struct Slab<K, T, S> {
 }
 
 /// log2 of the blocks in a chunk.
-const CHUNK_SHIFT: u32 = 8;
+const CHUNK_SHIFT: u32 = sized(8, 1) as u32;
 const CHUNK: u32 = 1 << CHUNK_SHIFT;
 /// Chunks begin at a line, so that a block of a line's size is one.
 const LINE: usize = 64;

@@ -187,6 +187,12 @@ impl<T> End<T> {
         unsafe { &mut (*self.0.segment()).since }
     }
 
+    /// Models only: back over the slot that was just written.
+    #[cfg(loom)]
+    pub(crate) fn step_back(&mut self) {
+        self.0 = self.0.with_index(self.0.index() - 1);
+    }
+
     /// Claim holder of an idle group: takes the segment away and gives it to `pool`.
     pub(crate) fn detach(tail: &mut End<T>, head: &mut End<T>, pool: &mut Pool<T>) {
         debug_assert!(tail.0.segment() == head.0.segment(), "I2");
@@ -199,7 +205,7 @@ impl<T> End<T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::collections::VecDeque;
 
@@ -288,8 +294,14 @@ mod tests {
         End::detach(&mut tail, &mut head, &mut pool);
         let mut pool = Pool::<()>::new(SharedPool::new());
         let mut tail = End::attached(&mut pool);
+        let mut head = tail;
         for _ in 0..100 {
             tail.push(&mut pool, ());
         }
+        for _ in 0..100 {
+            head.run(&mut pool, 1);
+            head.pass(1);
+        }
+        End::detach(&mut tail, &mut head, &mut pool);
     }
 }

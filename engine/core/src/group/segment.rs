@@ -20,17 +20,17 @@ use std::{
 use super::place::Place;
 use crate::{
     outcome::Trouble,
-    sync::{Mutex, MutexGuard},
+    sync::{Mutex, MutexGuard, sized},
     topology::memory::Home,
 };
 
 /// Slots in the first segment of a group.
-pub(crate) const FIRST: u32 = 8;
+pub(crate) const FIRST: u32 = sized(8, 2) as u32;
 /// Sizes of segments: 8, 16, ... 256 slots.
 pub(super) const CLASSES: usize = 6;
 /// Segments of one size that a worker keeps for itself, and how many it moves at a time to or from the shared pool.
-const KEEP: usize = 64;
-const MOVE: usize = 16;
+const KEEP: usize = sized(64, 1);
+const MOVE: usize = sized(16, 1);
 
 /// A run of slots. Allocated by [`Pool`], freed by it.
 #[repr(C)]

@@ -52,7 +52,7 @@ impl<K, T> Drop for RunToken<'_, K, T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::sync::Arc;
 
@@ -66,7 +66,7 @@ mod tests {
 
     fn ready() -> Ready {
         let clock: Arc<dyn Clock> = Arc::new(VirtualClock::new());
-        let deque: crossbeam_deque::Worker<Unit> = crossbeam_deque::Worker::new_fifo();
+        let deque: crate::ready::deque::Deque<Unit> = crate::ready::deque::Deque::new_fifo();
         Ready::new(vec![deque.stealer()], clock)
     }
 

@@ -219,3 +219,36 @@ impl<K, T> Drop for Lane<K, T> {
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_come_out_in_order_across_the_wraps_of_narrower_numbers() {
+        for start in [0, (1 << 16) - 3, (1 << 31) - 3, (1 << 32) - 3, (1 << 63) - 3] {
+            for capacity in [1, 2, 8] {
+                let lane = Lane::<u64, String>::new(capacity);
+                lane.producer.tail.store(start, Ordering::Relaxed);
+                lane.head.store(start, Ordering::Relaxed);
+                let (mut known, mut head, mut next) = (start, start, 0u64);
+                for round in 0..60 {
+                    // The producer's copy of the head is as old as it may be: only a full lane makes it look.
+                    while lane.push(&mut known, next as u32, next, next.to_string()).is_ok() {
+                        next += 1;
+                    }
+                    assert_eq!(lane.tail() - lane.head(), capacity as u64, "full");
+                    for _ in 0..=round % capacity {
+                        let (n, records) = (head - start, lane.up_to(lane.tail()));
+                        assert_eq!(records.peek(head), Some((n as u32, false)));
+                        // SAFETY: between head and tail, once.
+                        let record = unsafe { (records.take_key(head), records.take_task(head)) };
+                        assert_eq!(record, (n, n.to_string()));
+                        head += 1;
+                    }
+                    lane.give_back(head);
+                }
+            }
+        }
+    }
+}

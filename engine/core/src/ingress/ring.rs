@@ -307,7 +307,7 @@ impl<K, T> Drop for Ring<K, T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

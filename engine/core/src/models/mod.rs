@@ -7,18 +7,23 @@
 //! BGRP_MUTANT=ring-publish-relaxed ...the same...
 //! ```
 //!
-//! What loom does not do: it treats SeqCst accesses as AcqRel (see `seqcst_for_loom` in sync.rs), it knows no time,
-//! and it explores up to a number of preemptions (`LOOM_MAX_PREEMPTIONS` sets another one).
+//! What loom does not do: it treats SeqCst accesses as AcqRel (see `seqcst_for_loom` in sync.rs), it knows no time, it
+//! forgets loads (sync/seen.rs does not let it), and it explores up to a number of preemptions (`LOOM_MAX_PREEMPTIONS` sets another one).
 
+mod close;
+mod deque;
 mod gate;
 mod hand;
 mod idle;
 mod inbox;
 mod lane;
+mod reclaim;
 mod ring;
 mod row;
 mod run_flag;
+mod segments;
 mod timers;
+mod tiny;
 mod watch;
 
 /// Every mutant of the crate with the models that must fail with it. `.ci/mutants` reads this list.
@@ -75,6 +80,13 @@ const MUTANTS: &[(&str, &str)] = &[
     ("hand-lay-relaxed", "models::hand::"),
     ("barrier-light-missing", "models::hand::"),
     ("barrier-heavy-missing", "models::hand::"),
+    ("stolen-no-wake", "models::deque::hand_over"),
+    ("unpin-at-once", "models::reclaim::stale_handle"),
+    ("reclaim-pinned", "models::reclaim::stale_handle"),
+    ("collect-leaves-gap", "models::close::halt_and_submit"),
+    ("settle-relaxed", "models::segments::of_an_idle_group"),
+    ("load-relaxed", "models::segments::of_an_idle_group"),
+    ("publish-relaxed", "models::segments::used_up"),
     ("lane-publish-relaxed", "models::lane::order"),
     ("lane-read-relaxed", "models::lane::order"),
     ("lane-head-relaxed", "models::lane::order"),
@@ -115,6 +127,13 @@ fn check_plain(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     crate::sync::SEQCST_IS_PLAIN.set(true);
     check(preemptions, model);
     crate::sync::SEQCST_IS_PLAIN.set(false);
+}
+
+/// As [`check`], with every load seen (sync/seen.rs).
+fn check_seen(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let before = crate::sync::SEEN.replace(true);
+    check(preemptions, model);
+    crate::sync::SEEN.set(before);
 }
 
 #[test]

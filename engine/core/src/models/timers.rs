@@ -67,7 +67,7 @@ fn an_earlier_entry() {
 #[test]
 fn a_keeper_that_leaves() {
     check(ALL, || {
-        let stealers = [(); 2].map(|()| crossbeam_deque::Worker::new_fifo().stealer());
+        let stealers = [(); 2].map(|()| crate::ready::deque::Deque::new_fifo().stealer());
         let ready = Arc::new(Ready::new(stealers.into(), Arc::new(VirtualClock::new())));
         let timers = Arc::new(Timers::<u32, u32>::new(0));
         ready.idle.announce(0, false);

@@ -7,6 +7,7 @@
 //! Order: the groups of a look run at once, each of them once; any other unit that becomes ready goes behind all that are ready already: to the tail of the worker's deque while
 //! everything fits into deques, otherwise to the tail of the overflow list (ready/overflow.rs).
 
+pub(crate) mod deque;
 pub(crate) mod inbox;
 pub(crate) mod link;
 pub(crate) mod overflow;
@@ -14,10 +15,10 @@ pub(crate) mod row;
 
 use std::sync::Arc;
 
-use crossbeam_deque::Stealer;
 use crossbeam_utils::CachePadded;
 
 use self::{
+    deque::Stealer,
     inbox::Inbox,
     link::{Chain, Unit},
     overflow::Overflow,

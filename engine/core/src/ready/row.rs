@@ -42,11 +42,11 @@ use std::ptr;
 use super::link::Unit;
 use crate::{
     ingress::barrier::Barrier,
-    sync::{AtomicPtr, AtomicU32, Mutex, Ordering, mutant},
+    sync::{AtomicPtr, AtomicU32, Mutex, Ordering, mutant, sized},
 };
 
 /// Units of one row, at most.
-pub(crate) const ROW: usize = if cfg!(loom) { 4 } else { 256 };
+pub(crate) const ROW: usize = sized(256, 4);
 
 /// See the module text.
 #[derive(Debug)]
@@ -166,7 +166,7 @@ impl Row {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::ptr::NonNull;
 

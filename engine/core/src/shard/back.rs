@@ -48,6 +48,8 @@ pub(crate) struct Back<K, T, S> {
     pub(crate) counted: u32,
     /// Groups ever made.
     pub(crate) made: u64,
+    /// As many of them have paid for a sweep (shard/reclaim.rs).
+    pub(crate) swept: u64,
 }
 
 impl<K, T, S> Back<K, T, S> {
@@ -69,6 +71,7 @@ impl<K, T, S> Back<K, T, S> {
             live: 0,
             counted: 0,
             made: 0,
+            swept: 0,
         }
     }
 

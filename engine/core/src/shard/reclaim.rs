@@ -9,10 +9,15 @@
 //! the claim was released.
 
 use super::{back::Back, demux::Scratch};
-use crate::group::{block::Flags, ring::End, segment::Pool};
+use crate::{
+    group::{block::Flags, ring::End, segment::Pool},
+    sync::mutant,
+};
 
 /// Groups looked at for each group made while there are too many, and in each chunk that makes none.
 const SWEEP: u32 = 4;
+/// Groups that pay for a sweep in one chunk, at most: handles may have made any number of them since the last one.
+const PAY: u64 = 1_024;
 
 impl<K, T, S> Back<K, T, S> {
     /// The first place of a segment for a quiet group that has none: the one of the group that has kept its own the longest,
@@ -60,16 +65,18 @@ impl<K, T, S> Back<K, T, S> {
         }
     }
 
-    /// Reclaims idle groups while there are more than `limit`. `made`: groups made in this chunk. A few are looked at
-    /// also when none was made: after a burst of keys only those that stay in use may remain.
+    /// Reclaims idle groups while there are more than `limit`: a few looks for each group that was made since the last
+    /// sweep, by records or by handles. A few also when none was made: after a burst of keys only those that stay in use
+    /// may remain.
     pub(crate) fn reclaim(
         &mut self,
         limit: u32,
-        made: u32,
         pool: &mut Pool<T>,
         scratch: &mut Scratch<K, T, S>,
     ) {
-        let mut looks = made.max(1).saturating_mul(SWEEP);
+        let made = (self.made - self.swept).min(PAY);
+        self.swept += made;
+        let mut looks = (made as u32).max(1) * SWEEP;
         while self.live > limit && looks > 0 {
             looks -= 1;
             self.hand = if self.hand + 1 >= self.slab.used() { 0 } else { self.hand + 1 };
@@ -87,7 +94,7 @@ impl<K, T, S> Back<K, T, S> {
         // SAFETY: we hold the claim.
         let producer = unsafe { group.producer() };
         if !producer.flags.has(Flags::LIVE)
-            || producer.flags.has(Flags::PINNED)
+            || (producer.flags.has(Flags::PINNED) && !mutant("reclaim-pinned"))
             || *producer.pending > 0
             || !group.word.load().is_quiet()
         {

@@ -12,8 +12,10 @@
 
 use std::collections::VecDeque;
 
+use crate::sync::sized;
+
 /// Groups of a shard that may keep their segment while they are idle.
-pub(crate) const WARM: usize = 256;
+pub(crate) const WARM: usize = sized(256, 1);
 
 /// See the module text. A group is here at most once (`Flags::LISTED`).
 #[derive(Debug)]
@@ -58,7 +60,7 @@ impl Warm {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

@@ -91,14 +91,14 @@ pub fn pin_current_thread(_cpu: usize) -> Result<(), PinError> {
 }
 
 /// The CPU that the calling thread runs on at this moment; `None` if the system does not say.
-#[cfg(all(target_os = "linux", not(loom), not(miri)))]
+#[cfg(all(target_os = "linux", not(loom), not(shuttle), not(miri)))]
 pub(crate) fn current_cpu() -> Option<usize> {
     // SAFETY: takes no arguments and touches no memory of ours.
     usize::try_from(unsafe { libc::sched_getcpu() }).ok()
 }
 
 /// The CPU that the calling thread runs on at this moment; `None` if the system does not say.
-#[cfg(not(all(target_os = "linux", not(loom), not(miri))))]
+#[cfg(not(all(target_os = "linux", not(loom), not(shuttle), not(miri))))]
 pub(crate) fn current_cpu() -> Option<usize> {
     None
 }

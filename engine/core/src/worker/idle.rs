@@ -268,6 +268,12 @@ impl Idle {
         self.parkers[id].park(timeout);
     }
 
+    /// How many workers are counted as searching now.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn searchers(&self) -> usize {
+        searching(self.word.load(Ordering::Relaxed)) as usize
+    }
+
     /// How many workers sleep now (statistics, tests).
     pub(crate) fn sleepers(&self) -> usize {
         sleeping(self.word.load(Ordering::Relaxed)) as usize
@@ -275,11 +281,11 @@ impl Idle {
 }
 
 /// One worker's place to sleep, over the thread's own park token.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 #[derive(Debug)]
 struct Parker(std::sync::OnceLock<std::thread::Thread>);
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 impl Parker {
     fn new() -> Self {
         Self(std::sync::OnceLock::new())
@@ -301,15 +307,16 @@ impl Parker {
     }
 }
 
-/// The same under loom, whose `unpark` also releases a thread that waits for a lock: a park token by the book.
-#[cfg(loom)]
+/// The same under loom, whose `unpark` also releases a thread that waits for a lock, and under shuttle, whose `park` has
+/// no timeout: a park token by the book.
+#[cfg(any(loom, shuttle))]
 #[derive(Debug)]
 struct Parker {
     token: Mutex<bool>,
     changed: crate::sync::Condvar,
 }
 
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 impl Parker {
     fn new() -> Self {
         Self { token: Mutex::new(false), changed: crate::sync::Condvar::new() }
@@ -320,7 +327,9 @@ impl Parker {
         self.changed.notify_one();
     }
     fn park(&self, timeout: Option<Duration>) {
-        // Loom knows no time: who parks with a timeout comes back at once, as if it had passed.
+        // Who parks with a timeout comes back at once, as if it had passed.
+        #[cfg(shuttle)]
+        crate::sync::pass(timeout);
         let mut token = self.token.lock();
         while !*token && timeout.is_none() {
             token = crate::sync::wait(&self.changed, token, None);
@@ -329,7 +338,7 @@ impl Parker {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

@@ -44,20 +44,20 @@ where
         }
         let most = core.settings.chunk.min(u32::try_from(self.allowance).unwrap_or(u32::MAX));
         let mut back = core.backs[shard].lock();
-        let made = back.made;
         let mut demux =
             Demux { door, back: &mut back, pool: &mut self.pool, scratch: &mut self.scratch };
         let taken = demux.chunk(most);
         let held = self.publish(door);
         back.unpin_passed();
-        let made = (back.made - made) as u32;
         // A resize that is under way goes on also when no group is made or reclaimed: two tables cost two look-ups.
         back.map.migrate();
         // More looks than groups can have been put off in this chunk: the list of late ones shrinks.
         back.cool(2 * taken as usize + 8, &mut self.pool);
         let limit = core.census(&mut back);
         if back.live > limit {
-            back.reclaim(limit, made, &mut self.pool, &mut self.scratch);
+            back.reclaim(limit, &mut self.pool, &mut self.scratch);
+        } else {
+            back.swept = back.made;
         }
         let more = !self.let_rest(door, &mut back, taken);
         drop(back);

@@ -11,11 +11,11 @@ pub(crate) mod look;
 pub(crate) mod pool;
 pub(crate) mod settle;
 pub(crate) mod steal;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod steal_tests;
 pub(crate) mod turn;
 
 use std::{hash::Hash, ptr::NonNull, sync::Arc};
-
-use crossbeam_deque::Worker as Deque;
 
 use crate::{
     core::{Core, Hand},
@@ -24,18 +24,19 @@ use crate::{
     outcome::Outcome,
     ready::{
         Post,
+        deque::Deque,
         link::{Chain, Kind, Unit},
         overflow::DEQUE_LIMIT,
         row,
     },
     shard::demux::Scratch,
-    sync::Ordering,
+    sync::{Ordering, mutant, sized},
 };
 
 /// Steps between two looks at the timers and at another worker.
-const PERIOD: u32 = 16;
+const PERIOD: u32 = sized(16, 4) as u32;
 /// Units taken from another worker or from the overflow list at a time, at most.
-const GRAB: usize = 32;
+const GRAB: usize = sized(32, 2);
 
 /// Fewer groups than this go to the deque: a row costs a lock, and its units cannot be stolen at once.
 const ROW_FROM: usize = 3;
@@ -209,7 +210,8 @@ where
     /// This worker runs one unit next, and that may take long: whatever else it has must have somebody awake for it.
     pub(crate) fn wake_for_more(&self) {
         let ready = &self.core.front.ready;
-        if self.place.left() + self.deque.len() > 1 || !ready.overflow.is_empty() {
+        let more = self.place.left() + self.deque.len() > 1 || !ready.overflow.is_empty();
+        if more && !mutant("refill-no-wake") {
             ready.wake_near(self.id);
         }
     }
@@ -217,7 +219,7 @@ where
     /// As [`Worker::wake_for_more`], with the unit that runs next already in hand. On their way from one deque to
     /// another units are out of sight for a moment: a worker that looked for the last time just then sleeps.
     pub(crate) fn wake_for_stolen(&self) {
-        if !self.deque.is_empty() {
+        if !self.deque.is_empty() && !mutant("stolen-no-wake") {
             self.core.front.ready.wake_near(self.id);
         }
     }

@@ -3,14 +3,17 @@
 use std::{
     hash::Hash,
     panic::{AssertUnwindSafe, catch_unwind},
-    thread::JoinHandle,
 };
 
 use super::Worker;
 use crate::{
     error::BuildError,
     handler::Work,
-    sync::{Ordering, spin_hint, yield_now},
+    sync::{
+        Ordering, mutant, spin_hint,
+        thread::{self, JoinHandle},
+        yield_now,
+    },
     topology::pin_current_thread,
 };
 
@@ -28,9 +31,8 @@ where
     for worker in workers {
         let id = worker.id;
         let core = worker.share();
-        let thread = std::thread::Builder::new()
-            .name(format!("{name}-{id}"))
-            .spawn(move || thread_main(worker));
+        let thread =
+            thread::Builder::new().name(format!("{name}-{id}")).spawn(move || thread_main(worker));
         match thread {
             Ok(thread) => threads.push(thread),
             Err(source) => {
@@ -42,6 +44,13 @@ where
         }
     }
     Ok(threads)
+}
+
+/// Shuttle's schedules by priority know no fairness: who sees a unit that another one is still moving lets it go on.
+#[inline(always)]
+fn step_back() {
+    #[cfg(shuttle)]
+    crate::sync::yield_now();
 }
 
 fn thread_main<K, T, W>(mut worker: Worker<K, T, W>)
@@ -63,6 +72,12 @@ where
         }
         worker.run_loop();
     }));
+    #[cfg(shuttle)]
+    if let Err(payload) = looped {
+        // The run has failed: it ends here, and says with which seed.
+        std::panic::resume_unwind(payload);
+    }
+    #[cfg(not(shuttle))]
     if looped.is_err() {
         eprintln!(
             "bgrp: internal error in worker {}; aborting so that no task runs twice",
@@ -91,6 +106,7 @@ where
                 continue;
             }
             self.sleep(&mut searching);
+            step_back();
         }
         if searching {
             core.front.ready.idle.end_search(self.id, core.front.ready.clock.now());
@@ -102,7 +118,9 @@ where
         let core = self.core();
         let ready = &core.front.ready;
         if let Some(unit) = self.poll() {
-            if std::mem::take(searching) && ready.idle.end_search(self.id, ready.clock.now()) {
+            if std::mem::take(searching) && ready.idle.end_search(self.id, ready.clock.now())
+                && !mutant("search-no-chain")
+            {
                 // The last that searched has found something: there may be more than it can do.
                 ready.wake();
             }
@@ -123,6 +141,7 @@ where
             while now.saturating_sub(start) < spin {
                 ready.idle.searches(self.id, now);
                 if self.has_work() || core.front.status.stops() {
+                    step_back();
                     return true;
                 }
                 for _ in 0..16 {
@@ -154,8 +173,8 @@ where
         }
         ready.idle.announce(self.id, std::mem::take(searching));
         // From here on whoever makes a unit visible wakes somebody, or this look finds it.
-        let found = self.has_work();
-        if !found && !core.front.status.stops() {
+        let found = !mutant("sleep-no-recheck") && self.has_work();
+        if !found && (mutant("sleep-no-recheck") || !core.front.status.stops()) {
             self.owes_keeper = false;
             let timeout = core.timers.keep(self.id, ready.clock.now());
             ready.idle.park(self.id, timeout);
@@ -164,7 +183,7 @@ where
         if !ready.idle.cancel(self.id) {
             // Somebody took us off the stack to wake us: we count as searching.
             *searching = true;
-        } else if found {
+        } else if found && !mutant("sleep-no-resume") {
             // What we saw may be what a wake was left to us for, while we searched, and we may take something else
             // first: we search on, so that the next one is woken when we have found something (I3).
             ready.idle.resume_search(self.id, ready.clock.now());

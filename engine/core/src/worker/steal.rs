@@ -14,12 +14,11 @@
 
 use std::hash::Hash;
 
-use crossbeam_deque::Steal;
-
 use super::{GRAB, Worker};
 use crate::{
     handler::Work,
     ready::{
+        deque::Steal,
         link::{Chain, Unit},
         overflow::DEQUE_LIMIT,
     },
