@@ -8,7 +8,7 @@ use std::{
 
 use bgrp::{
     fuzzing::set_files,
-    topology::{Cpu, Node, Plan, Snapshot, Workers},
+    topology::{Cpu, FULL_CAPACITY, Limits, Node, Plan, Snapshot, Workers},
 };
 
 use crate::bytes::Bytes;
@@ -38,7 +38,10 @@ fn told(bytes: &mut Bytes<'_>) -> Snapshot {
     }
     set_files(files);
     let machine = Snapshot::read_from("/");
+    // Read beside it, from the same odd files.
+    let limits = Limits::read_from("/");
     set_files(BTreeMap::new());
+    assert!(limits.memory.is_none_or(|bytes| bytes < 1 << 62), "{limits:?}");
     let ids: Vec<usize> = machine.cpus.iter().map(|cpu| cpu.id).collect();
     let nodes: Vec<usize> = machine.nodes.iter().map(|node| node.id).collect();
     assert!(!ids.is_empty() && ids.is_sorted_by(|a, b| a < b), "CPUs {ids:?}");
@@ -78,7 +81,13 @@ fn path(which: u8, n: u8) -> String {
         19 => format!("{cpu}/topology/thread_siblings_list"),
         20 => format!("{cpu}/topology/physical_package_id"),
         21 => format!("{cpu}/cache/index{cache}/level"),
-        _ => format!("{cpu}/cache/index{cache}/shared_cpu_list"),
+        22 => format!("{cpu}/cache/index{cache}/shared_cpu_list"),
+        _ => match n / 16 % 8 {
+            0 => "sys/fs/cgroup/a/memory.max".to_owned(),
+            1 => "sys/fs/cgroup/a/pids.max".to_owned(),
+            2 => "sys/devices/cpu_atom/cpus".to_owned(),
+            _ => format!("{cpu}/cpu_capacity"),
+        },
     }
 }
 
@@ -129,7 +138,8 @@ fn invented(bytes: &mut Bytes<'_>) -> Snapshot {
             let (a, b) = (bytes.u8(), bytes.u8());
             let (core, package) = (usize::from(a & 31), usize::from(a >> 6));
             let (l3, node) = (usize::from(b & 3), usize::from(b >> 2 & 7));
-            Cpu { id, core, package, l3, node, online: b >> 5 != 0 }
+            let capacity = if b & 32 != 0 { FULL_CAPACITY } else { u32::from(a) };
+            Cpu { id, core, package, l3, node, capacity, online: b >> 5 != 0 }
         })
         .collect();
     let mask = match flags & 3 {
@@ -185,11 +195,12 @@ fn plan(machine: &Snapshot, workers: Workers) {
         assert!(all.into_iter().eq(0..count), "I3: {plan}");
         let near = |other: &usize| {
             let (a, b) = (of_cpu[&worker.cpu?], of_cpu[&plan.workers[*other].cpu?]);
-            Some(match (a.core == b.core, a.l3 == b.l3, a.node == b.node) {
+            // A cache that reaches over several nodes is no tier.
+            Some(match (a.core == b.core, a.node == b.node, a.l3 == b.l3) {
                 (true, ..) => 0,
-                (_, true, _) => 1,
-                (.., true) => 2,
-                _ => 3,
+                (_, true, true) => 1,
+                (_, true, false) => 2,
+                (_, false, _) => 3,
             })
         };
         let nearness: Vec<_> = worker.steal.iter().flatten().map(near).collect();

@@ -1,6 +1,9 @@
 //! `latency`: from the *intended* send time to the start of the task, open loop: a late producer or a full engine counts
 //! as delay instead of slowing the load down.
 //!
+//! The first load is run three times: with workers that park as soon as there is nothing to do (`spin_us` 0), with workers
+//! that spin between any two tasks (1,000), and with the default.
+//!
 //! `producer_cpu_s` is the producer thread's processor time: mostly its wait for the next send time, and its calls of
 //! `submit`. `cpu_s` is that of all other threads, so of the engine.
 
@@ -28,6 +31,12 @@ pub struct Args {
     /// Keys
     #[arg(long, default_value_t = 1_000)]
     pub keys: u64,
+    /// Workers
+    #[arg(long, default_value_t = 2)]
+    pub workers: usize,
+    /// Workers that are not pinned to a CPU
+    #[arg(long)]
+    pub unpinned: bool,
     /// Seconds of each load
     #[arg(long, default_value_t = 5.0)]
     pub seconds: f64,
@@ -82,9 +91,15 @@ pub fn run(args: &Args, json: bool) -> Result<(), Box<dyn Error>> {
         args.rate.clone()
     };
     let mut report = Report::new(json);
-    for rate in rates {
+    let usual = Duration::from_micros(20);
+    // The lowest load also with workers that park at once, and with workers that keep looking.
+    let mut loads = vec![(rates[0], Duration::ZERO), (rates[0], Duration::from_millis(1))];
+    loads.extend(rates.iter().map(|rate| (*rate, usual)));
+    for (rate, spin) in loads {
         let engine = Engine::<u64, u64>::builder()
-            .workers(Workers::fixed(2))
+            .workers(Workers::fixed(args.workers))
+            .pin(!args.unpinned)
+            .spin(spin)
             .group_capacity(1 << 24)
             .state(|_| 0u64)
             .task_handler(|last: &mut u64, intended| {
@@ -117,6 +132,7 @@ pub fn run(args: &Args, json: bool) -> Result<(), Box<dyn Error>> {
         report.add(json!({
             "system": "bgrp-key",
             "rate_per_s": rate.round(),
+            "spin_us": spin.as_micros() as u64,
             "tasks": p.count,
             "p50_us": round(p.p50, 1),
             "p99_us": round(p.p99, 1),

@@ -13,6 +13,7 @@
 pub mod budget;
 pub mod command;
 pub mod control;
+pub mod doctor;
 pub mod dry_run;
 pub mod feed;
 pub mod input;

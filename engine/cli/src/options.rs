@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::doctor::DoctorOptions;
 use crate::input::format::{Encoding, Format};
 use crate::key::EmptyKey;
 
@@ -23,6 +24,8 @@ pub struct Cli {
 pub enum Action {
     /// Run a command for each record, in order per key, in parallel across keys
     Run(Box<RunOptions>),
+    /// Show the machine, where workers go on it, and what holds the engine back
+    Doctor(DoctorOptions),
 }
 
 const PLACES: &str = "\
@@ -220,7 +223,7 @@ mod tests {
     #[test]
     fn everything_behind_the_command_belongs_to_it() {
         let cli = Cli::try_parse_from(["bgrp", "run", "-j2", "sh", "-c", "x", "--jobs", "--help"]);
-        let Action::Run(run) = cli.unwrap().action;
+        let Action::Run(run) = cli.unwrap().action else { panic!("not a run") };
         assert_eq!(run.command, ["sh", "-c", "x", "--jobs", "--help"]);
         assert_eq!(run.jobs, Some(2));
     }

@@ -3,7 +3,6 @@
 use std::{fmt, hash::Hash, sync::Arc, time::Duration};
 
 use ahash::RandomState;
-use crossbeam_deque::Worker as Deque;
 
 use crate::{
     batch::Batch,
@@ -11,15 +10,17 @@ use crate::{
     engine::Engine,
     error::BuildError,
     flow::{exhausted::OnExhausted, retry::Retry},
-    front::Front,
+    front::{self, Front},
     handler::{EachBatch, EachTask, Work},
+    ingress::ring::Ring,
     outcome::{IntoOutcomes, Outcome},
-    ready::{Ready, link::Unit},
+    ready::{Ready, deque::Deque, link::Unit},
     sim::Sim,
+    sync::sized,
     task::Task,
     time::clock::{Clock, MonotonicClock, VirtualClock},
-    topology::{MAX_WORKERS, Plan, Snapshot, Workers},
-    worker::{Worker, pool},
+    topology::{CpuList, MAX_WORKERS, Plan, Snapshot, Workers, memory::on_node_of},
+    worker::{Worker, pool, steal::PATIENCE},
 };
 
 /// Settings of an engine, before its state and handler are known.
@@ -37,6 +38,8 @@ struct Draft<K, T> {
     thread_name: String,
     machine: Option<Snapshot>,
     pin: bool,
+    spin: Duration,
+    cpus: Option<Vec<usize>>,
 }
 
 /// Describes an [`Engine`]. Every setting has a default; values are checked by `build`.
@@ -61,6 +64,8 @@ impl<K, T> Builder<K, T> {
             thread_name: "bgrp".to_owned(),
             machine: None,
             pin: true,
+            spin: Duration::from_micros(20),
+            cpus: None,
         };
         Self { draft, open: Box::new(|_| ()) }
     }
@@ -133,10 +138,37 @@ impl<K, T, S> Builder<K, T, S> {
         self
     }
 
+    /// How long a worker without work looks for some before it parks. Up to one second; default 20 us. Zero saves processor
+    /// time where tasks come seldom, and costs a wake by the system (some microseconds) for each that comes then; more than
+    /// the usual gap between two tasks keeps latencies at one microsecond and a processor busy. Workers that share processors
+    /// (more workers than CPUs, a quota) never spin. At most half of the workers do at a time.
+    pub fn spin(mut self, time: Duration) -> Self {
+        self.draft.spin = time;
+        self
+    }
+
     /// Whether workers may be pinned where that is safe. Default true. A handler that starts processes wants
     /// `false`: a child inherits the affinity of the thread that starts it.
     pub fn pin(mut self, pin: bool) -> Self {
         self.draft.pin = pin;
+        self
+    }
+
+    /// The CPUs that this engine may use, by the kernel's numbers; those outside of the affinity mask are left out. For
+    /// two engines on one machine, each on CPUs of its own. Default: all that the process may use.
+    ///
+    /// ```
+    /// use bgrp::Engine;
+    /// let engine = Engine::<u32, u32>::builder().cpus([0]).task_handler(|_, _| ()).build()?;
+    /// # let nowhere = Engine::<u32, u32>::builder().cpus([1_000_000]).task_handler(|_, _| ()).build();
+    /// # assert!(nowhere.unwrap_err().to_string().starts_with("cpus is 1000000"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn cpus(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
+        let mut cpus: Vec<usize> = cpus.into_iter().collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        self.draft.cpus = Some(cpus);
         self
     }
 
@@ -207,7 +239,7 @@ where
     ///
     /// # Errors
     /// A setting is out of its bounds (the error names it), or a thread could not be started.
-    pub fn build(self) -> Result<Engine<K, T>, BuildError> {
+    pub fn build(mut self) -> Result<Engine<K, T>, BuildError> {
         self.draft.check()?;
         self.work.engine(self.draft)
     }
@@ -217,7 +249,7 @@ where
     ///
     /// # Errors
     /// A setting is out of its bounds (the error names it).
-    pub fn build_sim(self, seed: u64) -> Result<Sim<K, T>, BuildError> {
+    pub fn build_sim(mut self, seed: u64) -> Result<Sim<K, T>, BuildError> {
         self.draft.check()?;
         Ok(self.work.sim(self.draft, seed))
     }
@@ -240,9 +272,11 @@ where
     fn engine(self: Box<Self>, draft: Draft<K, T>) -> Result<Engine<K, T>, BuildError> {
         let name = draft.thread_name.clone();
         let clock = Arc::new(MonotonicClock::new());
-        let hasher = RandomState::new();
+        // Under shuttle a run is its seed, and nothing else.
+        let hasher =
+            if cfg!(shuttle) { RandomState::with_seeds(1, 2, 3, 4) } else { RandomState::new() };
         let seed = hasher.hash_one(0u64);
-        let (core, workers) = draft.assemble(self.0, clock, hasher, seed);
+        let (core, workers) = draft.assemble(self.0, clock, hasher, seed, PATIENCE);
         let threads = pool::start(workers, &name)?;
         Ok(Engine::assemble(core.front.clone(), core, threads))
     }
@@ -251,25 +285,25 @@ where
         let clock = VirtualClock::new();
         // The same keys in the same shards, run after run.
         let hasher = RandomState::with_seeds(seed, 1, 2, 3);
-        let (core, workers) = draft.assemble(self.0, Arc::new(clock.clone()), hasher, seed);
+        let (core, workers) = draft.assemble(self.0, Arc::new(clock.clone()), hasher, seed, 0);
         Sim::new(core, workers, clock)
     }
 }
 
 /// Shards per worker that has a CPU of its own. Eight was 1.35 times as fast as four in a prototype: more shards, less
 /// waiting for a claim and shorter delays behind a preempted producer.
-const SHARDS_PER_CPU: usize = 8;
+const SHARDS_PER_CPU: usize = sized(8, 1);
 /// Cells of a shard's ring; a quarter of it was 0.8 times as fast in a prototype.
-const RING: usize = 4_096;
+const RING: usize = sized(4_096, 4);
 /// Cells of one lane in one shard.
-const LANE: usize = 1_024;
+const LANE: usize = sized(4_096, 2);
 /// Records per claim: 64 was 1.4 times as slow with tiny tasks in a prototype, 1,024 isolated worse.
-const CHUNK: u32 = 256;
+const CHUNK: u32 = sized(256, 3) as u32;
 
 type Assembled<K, T, W> = (Arc<Core<K, T, W>>, Vec<Worker<K, T, W>>);
 
 impl<K, T> Draft<K, T> {
-    fn check(&self) -> Result<(), BuildError> {
+    fn check(&mut self) -> Result<(), BuildError> {
         let bound = |field, value: usize, least: usize, most: usize, bounds| {
             if (least..=most).contains(&value) {
                 Ok(())
@@ -290,6 +324,13 @@ impl<K, T> Draft<K, T> {
                 bounds: "at most one hour",
             });
         }
+        if self.spin > Duration::from_secs(1) {
+            return Err(BuildError::OutOfBounds {
+                field: "spin",
+                value: format!("{:?}", self.spin),
+                bounds: "at most one second",
+            });
+        }
         if self.time_budget.is_zero() {
             return Err(BuildError::OutOfBounds {
                 field: "time_budget",
@@ -304,6 +345,17 @@ impl<K, T> Draft<K, T> {
                 bounds: "at least 1 attempt (1 means no retry)",
             });
         }
+        if let Some(cpus) = self.cpus.take() {
+            let machine = self.machine.take().unwrap_or_else(Snapshot::read).restricted_to(&cpus);
+            if machine.mask.is_empty() {
+                return Err(BuildError::OutOfBounds {
+                    field: "cpus",
+                    value: CpuList(&cpus).to_string(),
+                    bounds: "CPUs that are online and in the affinity mask of the process",
+                });
+            }
+            self.machine = Some(machine);
+        }
         Ok(())
     }
 
@@ -313,6 +365,7 @@ impl<K, T> Draft<K, T> {
         clock: Arc<dyn Clock>,
         hasher: RandomState,
         seed: u64,
+        patience: u64,
     ) -> Assembled<K, T, W>
     where
         K: Hash + Eq + Send + Sync + 'static,
@@ -332,7 +385,10 @@ impl<K, T> Draft<K, T> {
             flush: self.flush_interval,
             budget: self.time_budget,
             chunk: CHUNK,
-            room: (self.capacity - ring * shards) as u64,
+            // Where workers share processors one that stands has lost its own, probably.
+            patience: if plan.spin { patience } else { 0 },
+            spin: if plan.spin { self.spin.as_nanos() as u64 } else { 0 },
+            room: sized(self.capacity - ring * shards, 8) as u64,
             group_capacity: self.group_capacity as u32,
             idle_groups: self.idle_groups as u64,
             lane: LANE.min(ring),
@@ -341,8 +397,11 @@ impl<K, T> Draft<K, T> {
         };
         let deques: Vec<Deque<Unit>> = (0..workers).map(|_| Deque::new_fifo()).collect();
         let stealers = deques.iter().map(Deque::stealer).collect();
-        let ready = Ready::new(stealers, clock);
-        let front = Front::new(shards, ring, workers, ready, hasher);
+        let mut ready = Ready::new(stealers, clock);
+        ready.idle.on_nodes(&plan);
+        let home = |shard| front::home(shard, workers);
+        let rings = on_node_of(&plan, shards, home, || Ring::new(ring, 0));
+        let front = Front::new(rings, workers, ready, hasher);
         let core = Arc::new(Core::new(front, work, settings, plan));
         let workers = deques
             .into_iter()

@@ -7,7 +7,7 @@ use crossbeam_utils::CachePadded;
 use crate::{
     flow::{exhausted::OnExhausted, retry::Retry},
     front::Front,
-    group::{block::Group, ring::SharedPool},
+    group::{block::Group, segment::SharedPool},
     handler::Work,
     ingress::barrier::Barrier,
     lifecycle::status::Status,
@@ -15,7 +15,7 @@ use crate::{
     shard::back::Back,
     sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence, mutant},
     time::timers::Timers,
-    topology::Plan,
+    topology::{Plan, memory::Home},
 };
 
 /// The builder's settings, checked.
@@ -25,6 +25,10 @@ pub(crate) struct Settings<K, T> {
     pub(crate) flush: Duration,
     pub(crate) budget: Duration,
     pub(crate) chunk: u32,
+    /// How long a worker looks for work before it parks, in ns; 0 where workers share processors.
+    pub(crate) spin: u64,
+    /// How long a worker stands before its row is robbed, in ns (worker/steal.rs).
+    pub(crate) patience: u64,
     /// Tasks that may be in groups, all together.
     pub(crate) room: u64,
     pub(crate) group_capacity: u32,
@@ -212,7 +216,7 @@ impl DrainWatch {
             // ORDERING: SeqCst fence between the announcement and the first question; pairs with `notify`.
             fence(Ordering::SeqCst);
         }
-        let left = || deadline.map(|end| end.saturating_duration_since(std::time::Instant::now()));
+        let left = || deadline.map(|end| end.saturating_duration_since(crate::sync::instant()));
         let is_over = || left().is_some_and(|left| left.is_zero());
         let ended = loop {
             let seen = *self.notified.lock();
@@ -242,8 +246,10 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         plan: Plan,
     ) -> Self {
         let workers = front.ready.posts.len();
-        let backs = (0..front.doors.len() as u32)
-            .map(|shard| CachePadded::new(Mutex::new(Back::new(shard))))
+        let (homes, note) = Home::of_nodes(&plan);
+        let home_of = |shard| homes[plan.workers[front.home(shard)].node].clone();
+        let backs = (0..front.doors.len())
+            .map(|shard| CachePadded::new(Mutex::new(Back::new(home_of(shard)))))
             .collect();
         let hands = (0..workers).map(|_| CachePadded::new(Hand::new())).collect();
         let now = front.ready.clock.now();
@@ -254,14 +260,14 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             settings,
             plan,
             timers: Timers::new(now),
-            segments: SharedPool::new(),
+            segments: SharedPool::of_nodes(homes),
             held: Held::new(),
             starved: Starved::new(),
             groups: AtomicU64::new(0),
             hands,
             watch: DrainWatch::new(),
             orphaned: AtomicBool::new(false),
-            notes: Mutex::new(Vec::new()),
+            notes: Mutex::new(note.into_iter().collect()),
         }
     }
 
@@ -346,7 +352,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
     #[cold]
     pub(crate) fn relieve(&self, group: NonNull<Group<K, T>>) {
         // SAFETY: blocks live as long as the engine, and a block stays in its shard.
-        let shard = unsafe { group.as_ref() }.shard as usize;
+        let shard = self.front.shard_of(unsafe { group.as_ref() }.hash());
         self.front.doors[shard].gate.relieve(&self.front.filter, group, self.settings.low_mark());
     }
 }

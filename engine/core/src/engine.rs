@@ -5,7 +5,6 @@ use std::{
     hash::Hash,
     ptr::NonNull,
     sync::Arc,
-    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -20,7 +19,8 @@ use crate::{
     ingress::lane::Lane,
     lifecycle::close::CloseReport,
     producer::Producer,
-    sync::{Mutex, Ordering, mutant},
+    sync::{Mutex, Ordering, mutant, thread::JoinHandle},
+    topology::Plan,
     watch::stats::Stats,
 };
 
@@ -53,19 +53,29 @@ use crate::{
 /// ```
 pub struct Engine<K, T> {
     pub(crate) front: Arc<Front<K, T>>,
-    pub(crate) control: Arc<dyn Control<K, T>>,
+    pub(crate) shared: Arc<Shared<K, T>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the engine and its handles share: one pointer in each handle.
+pub(crate) struct Shared<K, T> {
+    pub(crate) front: Arc<Front<K, T>>,
+    /// Keeps the groups alive.
+    pub(crate) control: Arc<dyn Control<K, T>>,
 }
 
 /// What the face needs of the core, whatever its handler.
 pub(crate) trait Control<K, T>: Send + Sync {
     /// Finds or makes the group and pins it.
-    fn pin(&self, shard: usize, hash: u32, key: K) -> (u32, NonNull<Group<K, T>>);
-    fn unpin(&self, shard: usize, index: u32);
+    fn pin(&self, hash: u32, key: K) -> u32;
+    /// The block of a pinned group.
+    fn block(&self, hash: u32, index: u32) -> NonNull<Group<K, T>>;
+    fn unpin(&self, hash: u32, index: u32);
     /// A new lane in each shard.
     fn add_lanes(&self) -> Vec<Arc<Lane<K, T>>>;
     fn stats(&self) -> Stats;
     fn notes(&self) -> Vec<String>;
+    fn plan(&self) -> &Plan;
     fn refuse(&self);
     fn wait_drained(&self, deadline: Option<Instant>) -> bool;
     fn halt(&self);
@@ -80,23 +90,25 @@ where
     T: Send + 'static,
     W: Work<K, T>,
 {
-    fn pin(&self, shard: usize, hash: u32, key: K) -> (u32, NonNull<Group<K, T>>) {
-        let mut back = self.backs[shard].lock();
+    fn pin(&self, hash: u32, key: K) -> u32 {
+        let mut back = self.backs[self.front.shard_of(hash)].lock();
         let (index, spare) = match back.find(hash, &key) {
             Some(index) => (index, Some(key)),
             None => (back.make(hash, key), None),
         };
-        let group = back.group(index);
-        // SAFETY: we hold the claim.
-        let pins = unsafe { &mut group.producer().pins };
-        *pins = pins.saturating_add(1);
+        back.pin(index);
         drop(back);
         // The drop of a key is user code: not under the claim.
         drop(spare);
-        (index, NonNull::from(group))
+        index
     }
 
-    fn unpin(&self, shard: usize, index: u32) {
+    fn block(&self, hash: u32, index: u32) -> NonNull<Group<K, T>> {
+        NonNull::from(self.backs[self.front.shard_of(hash)].lock().group(index))
+    }
+
+    fn unpin(&self, hash: u32, index: u32) {
+        let shard = self.front.shard_of(hash);
         let mut back = self.backs[shard].lock();
         // Records that name the group by its block may still lie in the ring, all before its tail of this moment.
         let tail = self.front.doors[shard].ring.tail().0;
@@ -137,7 +149,7 @@ where
             let back = back.lock();
             stats.groups += u64::from(back.live);
             stats.groups_made += back.made;
-            stats.group_bytes += (back.map.heap_bytes() + back.slab.heap_bytes()) as u64;
+            stats.group_bytes += back.heap_bytes() as u64;
         }
         stats.accepted = self.accepted();
         stats
@@ -145,6 +157,10 @@ where
 
     fn notes(&self) -> Vec<String> {
         Core::notes(self)
+    }
+
+    fn plan(&self) -> &Plan {
+        &self.plan
     }
 
     fn refuse(&self) {
@@ -181,17 +197,23 @@ impl<K, T> Engine<K, T> {
         control: Arc<dyn Control<K, T>>,
         threads: Vec<JoinHandle<()>>,
     ) -> Self {
-        Self { front, control, threads: Mutex::new(threads) }
+        let shared = Arc::new(Shared { front: front.clone(), control });
+        Self { front, shared, threads: Mutex::new(threads) }
     }
 
     /// Figures of this moment. Takes each shard's lock for a moment; meant for once a second, not once a task.
     pub fn stats(&self) -> Stats {
-        self.control.stats()
+        self.shared.control.stats()
     }
 
     /// What the engine found worth telling about the machine: no pinning and why, missing files, and the like.
     pub fn notes(&self) -> Vec<String> {
-        self.control.notes()
+        self.shared.control.notes()
+    }
+
+    /// Where the workers are, and who steals from whom.
+    pub fn plan(&self) -> &Plan {
+        self.shared.control.plan()
     }
 
     /// Waits until every accepted task has ended or waits in a halted group, without refusing new ones. `false`: the
@@ -201,13 +223,13 @@ impl<K, T> Engine<K, T> {
         if self.front.is_own_worker() {
             return false;
         }
-        self.control.wait_drained(Instant::now().checked_add(timeout))
+        self.shared.control.wait_drained(crate::sync::instant().checked_add(timeout))
     }
 
     /// Stops at once: no task starts any more, submits are refused. A task that runs is not interrupted. Call
     /// [`Engine::close`] to get back what did not run.
     pub fn halt(&self) {
-        self.control.halt();
+        self.shared.control.halt();
     }
 
     /// The engine was halted, by [`Engine::halt`] or by a [`Verdict::HaltEngine`](crate::Verdict::HaltEngine).
@@ -226,13 +248,13 @@ impl<K, T> Engine<K, T> {
     /// the figures so far, with at least one group running.
     pub fn close(&self, timeout: Duration) -> CloseReport<K, T> {
         // A time that is too far to add is no deadline.
-        self.close_by(Instant::now().checked_add(timeout))
+        self.close_by(crate::sync::instant().checked_add(timeout))
     }
 
     fn close_by(&self, deadline: Option<Instant>) -> CloseReport<K, T> {
-        self.control.refuse();
+        self.shared.control.refuse();
         if self.front.is_own_worker() {
-            let stats = self.control.stats();
+            let stats = self.shared.control.stats();
             return CloseReport {
                 done: stats.done,
                 failed: stats.failed,
@@ -241,8 +263,8 @@ impl<K, T> Engine<K, T> {
                 running: 1,
             };
         }
-        self.control.wait_drained(deadline);
-        let report = self.control.stop(deadline);
+        self.shared.control.wait_drained(deadline);
+        let report = self.shared.control.stop(deadline);
         if report.running == 0 {
             for thread in self.threads.lock().drain(..) {
                 // The thread's main function catches its panics: a failed join has nothing to tell.
@@ -317,20 +339,33 @@ impl<K: Hash + Eq, T> Engine<K, T> {
     /// A handle to one group: submits through it neither hash the key nor look it up. The group stays in memory
     /// while a handle lives.
     pub fn group(&self, key: K) -> GroupHandle<K, T> {
-        let (shard, hash) = self.front.hash(&key);
-        let (index, block) = self.control.pin(shard, hash, key);
-        GroupHandle::new(self.front.clone(), self.control.clone(), shard, hash, index, block)
+        let (_, hash) = self.front.hash(&key);
+        GroupHandle::new(self.shared.clone(), hash, self.shared.control.pin(hash, key))
+    }
+
+    /// The home of a group: the worker that takes its tasks in as long as nobody steals, by its number in the
+    /// [`plan`](Engine::plan). Memory of the group, its state included, lies on the node of that worker.
+    ///
+    /// ```
+    /// # use bgrp::Engine;
+    /// # let engine = Engine::<u64, u64>::builder().task_handler(|_, _| ()).build()?;
+    /// let home = &engine.plan().workers[engine.home(&1001)];
+    /// println!("group 1001 is at home on node {}", home.node);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn home(&self, key: &K) -> usize {
+        self.front.home(self.front.hash(key).0)
     }
 
     /// A private lane into the engine for one thread: the fastest way in, with order per lane only. Between a lane
     /// and any other way in there is no order, not even for one key.
     pub fn producer(&self) -> Producer<K, T> {
-        Producer::new(self.front.clone(), self.control.add_lanes())
+        Producer::new(self.front.clone(), self.shared.control.add_lanes())
     }
 }
 
 pub(crate) fn until(timeout: Duration) -> Patience {
-    match Instant::now().checked_add(timeout) {
+    match crate::sync::instant().checked_add(timeout) {
         Some(end) => Patience::Until(end, timeout),
         None => Patience::Forever,
     }
@@ -342,8 +377,8 @@ impl<K, T> Drop for Engine<K, T> {
             return;
         }
         if self.front.is_own_worker() {
-            self.control.refuse();
-            self.control.orphan();
+            self.shared.control.refuse();
+            self.shared.control.orphan();
             return;
         }
         let report = self.close_by(None);

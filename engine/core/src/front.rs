@@ -27,7 +27,7 @@ use crate::{
         Ready,
         link::{Link, Unit},
     },
-    shard::flag::Flag,
+    shard::{fenced::Fenced, flag::Flag},
 };
 
 /// The part of a shard that submitters touch. Begins with its link: it can be ready.
@@ -39,6 +39,8 @@ pub(crate) struct Door<K, T> {
     /// The worker to whose inbox the shard goes when it becomes ready.
     home: u32,
     pub(crate) flag: Flag,
+    /// How producers with lanes look at the flag.
+    pub(crate) fenced: Fenced,
     pub(crate) ring: Ring<K, T>,
     pub(crate) gate: Gate<K, T>,
 }
@@ -59,7 +61,13 @@ pub(crate) struct Front<K, T> {
     pub(crate) filter: Filter,
     pub(crate) barrier: Barrier,
     hasher: RandomState,
-    shift: u32,
+    /// Shards, less one.
+    mask: u32,
+}
+
+/// The home of a shard among so many workers.
+pub(crate) fn home(shard: usize, workers: usize) -> usize {
+    shard % workers
 }
 
 /// Where a task is to go.
@@ -78,28 +86,31 @@ pub(crate) enum Patience {
     Forever,
 }
 
-thread_local! {
+crate::sync::thread_local! {
     /// The front whose worker this thread is, as an address; 0 for all other threads.
     static WORKER_OF: Cell<usize> = const { Cell::new(0) };
 }
 
 impl<K, T> Front<K, T> {
-    /// `shards` and `ring` are powers of two.
+    /// A shard for each of `rings`; their number is a power of two.
     pub(crate) fn new(
-        shards: usize,
-        ring: usize,
+        rings: Vec<Ring<K, T>>,
         workers: usize,
         ready: Ready,
         hasher: RandomState,
     ) -> Arc<Self> {
-        let doors = (0..shards)
-            .map(|index| {
+        let shards = rings.len();
+        let doors = rings
+            .into_iter()
+            .enumerate()
+            .map(|(index, ring)| {
                 CachePadded::new(Door {
                     link: Link::new(),
                     index: index as u32,
-                    home: (index % workers) as u32,
+                    home: home(index, workers) as u32,
                     flag: Flag::new(),
-                    ring: Ring::new(ring, 0),
+                    fenced: Fenced::new(),
+                    ring,
                     gate: Gate::new(),
                 })
             })
@@ -111,7 +122,7 @@ impl<K, T> Front<K, T> {
             filter: Filter::new(),
             barrier: Barrier::detect(),
             hasher,
-            shift: 64 - shards.trailing_zeros(),
+            mask: shards as u32 - 1,
         })
     }
 
@@ -119,6 +130,17 @@ impl<K, T> Front<K, T> {
     pub(crate) fn adopt_thread(&self) -> Adopted {
         let before = WORKER_OF.try_with(|of| of.replace(std::ptr::from_ref(self).addr()));
         Adopted(before.unwrap_or(0))
+    }
+
+    /// The worker to whose inbox this shard goes.
+    pub(crate) fn home(&self, shard: usize) -> usize {
+        self.doors[shard].home as usize
+    }
+
+    /// The shard of a group with these hash bits.
+    #[inline(always)]
+    pub(crate) fn shard_of(&self, hash: u32) -> usize {
+        (hash & self.mask) as usize
     }
 
     pub(crate) fn is_own_worker(&self) -> bool {
@@ -140,6 +162,15 @@ impl<K, T> Front<K, T> {
         }
     }
 
+    /// After a record was pushed to a lane of `door`.
+    #[inline(always)]
+    pub(crate) fn pushed(&self, door: &Door<K, T>) {
+        door.fenced.after_push(self.barrier);
+        if door.flag.ring() {
+            self.announce(door);
+        }
+    }
+
     pub(crate) fn refused(&self, refused: Refused) -> SubmitReason {
         match refused {
             Refused::Closed => SubmitReason::Closed,
@@ -151,9 +182,9 @@ impl<K, T> Front<K, T> {
 impl<K: Hash + Eq, T> Front<K, T> {
     #[inline]
     pub(crate) fn hash(&self, key: &K) -> (usize, u32) {
-        let hash = self.hasher.hash_one(key);
-        // A shift by 64 (one shard) is zero.
-        (hash.checked_shr(self.shift).unwrap_or(0) as usize, hash as u32)
+        // Of the 64 bits the engine uses 32: the lowest say the shard, the shard's map begins at the highest.
+        let hash = self.hasher.hash_one(key) as u32;
+        (self.shard_of(hash), hash)
     }
 
     /// One reservation, one cell, one look at the flag: the whole of a submit while there is room. `false`, with
@@ -218,26 +249,15 @@ impl<K: Hash + Eq, T> Front<K, T> {
         )
     }
 
-    /// The submit of a handle, to the group with this index and block.
+    /// The submit of a handle, to the group with this index. The task comes back where it has to take the slow way.
     #[inline(always)]
-    pub(crate) fn submit_to(
-        &self,
-        (shard, hash, index): (usize, u32, u32),
-        block: NonNull<Group<K, T>>,
-        task: T,
-        patience: Patience,
-    ) -> Result<(), (T, SubmitReason)> {
+    pub(crate) fn submit_to(&self, hash: u32, index: u32, task: T) -> Result<(), T> {
         let mut record = Some(task);
-        let sent = self.send_at_once(shard, hash, || {
+        let sent = self.send_at_once(self.shard_of(hash), hash, || {
             (Address::Group(index), record.take().expect("asked once"))
         });
         match record {
-            Some(task) if !sent => {
-                let address = Address::Group(index);
-                let target = Target { shard, hash, address };
-                self.send(target, Some(block), task, patience)
-                    .map_err(|(_, task, reason)| (task, reason))
-            }
+            Some(task) if !sent => Err(task),
             _ => Ok(()),
         }
     }
@@ -331,7 +351,7 @@ impl<K: Hash + Eq, T> Front<K, T> {
         }
         match patience {
             Patience::Until(end, asked) => {
-                let left = end.saturating_duration_since(Instant::now());
+                let left = end.saturating_duration_since(crate::sync::instant());
                 if left.is_zero() {
                     return Err(SubmitReason::TimedOut(asked));
                 }

@@ -1,12 +1,12 @@
 //! A handle to one group.
 
-use std::{fmt, hash::Hash, ptr::NonNull, sync::Arc, time::Duration};
+use std::{fmt, hash::Hash, sync::Arc, time::Duration};
 
 use crate::{
-    engine::{Control, until},
+    engine::{Shared, until},
     error::GroupSubmitError,
-    front::{Front, Patience},
-    group::block::Group,
+    front::{Patience, Target},
+    ingress::ring::Address,
 };
 
 /// A handle to one group, from [`Engine::group`](crate::Engine::group). Tasks submitted through it and by key are in
@@ -23,30 +23,14 @@ use crate::{
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct GroupHandle<K, T> {
-    front: Arc<Front<K, T>>,
-    /// Keeps the blocks alive, and unpins.
-    control: Arc<dyn Control<K, T>>,
-    shard: usize,
+    shared: Arc<Shared<K, T>>,
     hash: u32,
     index: u32,
-    block: NonNull<Group<K, T>>,
 }
 
-// SAFETY: the handle is an index; the block is only compared, never read, through it.
-unsafe impl<K: Send + Sync, T: Send> Send for GroupHandle<K, T> {}
-// SAFETY: as above.
-unsafe impl<K: Send + Sync, T: Send> Sync for GroupHandle<K, T> {}
-
 impl<K, T> GroupHandle<K, T> {
-    pub(crate) fn new(
-        front: Arc<Front<K, T>>,
-        control: Arc<dyn Control<K, T>>,
-        shard: usize,
-        hash: u32,
-        index: u32,
-        block: NonNull<Group<K, T>>,
-    ) -> Self {
-        Self { front, control, shard, hash, index, block }
+    pub(crate) fn new(shared: Arc<Shared<K, T>>, hash: u32, index: u32) -> Self {
+        Self { shared, hash, index }
     }
 }
 
@@ -79,24 +63,34 @@ impl<K: Hash + Eq, T> GroupHandle<K, T> {
 
     #[inline]
     fn send(&self, task: T, patience: Patience) -> Result<(), GroupSubmitError<T>> {
-        let place = (self.shard, self.hash, self.index);
-        self.front
-            .submit_to(place, self.block, task, patience)
-            .map_err(|(task, reason)| GroupSubmitError { task, reason })
+        let front = &self.shared.front;
+        match front.submit_to(self.hash, self.index, task) {
+            Ok(()) => Ok(()),
+            Err(task) => self.send_slowly(task, patience),
+        }
+    }
+
+    #[cold]
+    fn send_slowly(&self, task: T, patience: Patience) -> Result<(), GroupSubmitError<T>> {
+        // Before any lock of the slow way is taken: it asks under the claim.
+        let block = self.shared.control.block(self.hash, self.index);
+        let front = &self.shared.front;
+        let address = Address::Group(self.index);
+        let target = Target { shard: front.shard_of(self.hash), hash: self.hash, address };
+        front
+            .send(target, Some(block), task, patience)
+            .map_err(|(_, task, reason)| GroupSubmitError { task, reason })
     }
 }
 
 impl<K, T> Drop for GroupHandle<K, T> {
     fn drop(&mut self) {
-        self.control.unpin(self.shard, self.index);
+        self.shared.control.unpin(self.hash, self.index);
     }
 }
 
 impl<K, T> fmt::Debug for GroupHandle<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GroupHandle")
-            .field("shard", &self.shard)
-            .field("index", &self.index)
-            .finish_non_exhaustive()
+        f.debug_struct("GroupHandle").field("index", &self.index).finish_non_exhaustive()
     }
 }

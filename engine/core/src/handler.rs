@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use crate::{
     batch::{Batch, Slots},
-    group::ring::{End, Pool},
+    group::{ring::End, segment::Pool},
     lifecycle::status::Status,
     outcome::{IntoOutcomes, Outcome, Trouble, wrong_count},
     task::Task,

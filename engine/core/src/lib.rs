@@ -3,7 +3,7 @@
 //! Tasks of one group run strictly in order, one at a time; different groups run in parallel, in batches, on workers
 //! that know the machine. Start with [`Engine`]; closures go to [`Bgrp`]; tests without threads use [`Sim`].
 
-#![cfg_attr(loom, allow(dead_code, unused_imports))]
+#![cfg_attr(any(loom, shuttle), allow(dead_code, unused_imports))]
 
 /// The examples of README and guide are compiled and run with the tests.
 #[cfg(doctest)]
@@ -12,6 +12,8 @@ mod book {
     struct Readme;
     #[doc = include_str!("../../../docs/guide/library.md")]
     struct Guide;
+    #[doc = include_str!("../../../docs/guide/numa.md")]
+    struct Numa;
 }
 
 mod batch;

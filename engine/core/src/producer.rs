@@ -88,7 +88,7 @@ impl<K: Hash + Eq, T> Producer<K, T> {
         lane.end();
         match pushed {
             Ok(()) => {
-                front.published(&front.doors[shard]);
+                front.pushed(&front.doors[shard]);
                 Ok(())
             }
             Err((key, task)) => Err(SubmitError { key, task, reason: SubmitReason::EngineFull }),

@@ -163,14 +163,14 @@ where
 
     /// Refuses new tasks and ends every linger, as the first step of a close.
     pub fn refuse(&self) {
-        self.engine.control.refuse();
+        self.engine.shared.control.refuse();
     }
 
     /// Runs what can run without the clock moving, then closes: what waits for a time is given back.
     pub fn close(&mut self) -> CloseReport<K, T> {
         self.refuse();
         self.run();
-        self.engine.control.stop(Some(std::time::Instant::now()))
+        self.engine.shared.control.stop(Some(crate::sync::instant()))
     }
 }
 

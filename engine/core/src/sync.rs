@@ -1,20 +1,41 @@
-//! The primitives of every protocol in this crate: those of `std`, or those of loom under `cfg(loom)`.
+//! The primitives of every protocol in this crate: those of `std`; those of loom under `cfg(loom)`, for models of one
+//! protocol; those of shuttle under `cfg(shuttle)`, for the whole engine under random schedules.
 //!
-//! Two seams live here and nowhere else:
+//! These seams live here and nowhere else:
 //!
-//! * [`mutant`] weakens one line when a loom run or a fuzz target asks for it by name. A model or a target proves a
-//!   line only if it fails without that line. In every other build the function is the constant `false`.
+//! * [`mutant`] weakens one line when a run under loom or shuttle or a fuzz target asks for it by name. A model or a
+//!   target proves a line only if it fails without that line. In every other build the function is the constant
+//!   `false`.
+//! * [`sized`] makes rings, chunks and lists tiny under loom and shuttle, so that short runs reach their ends.
+//! * [`instant`] is the time of deadlines, which under shuttle passes in steps (sync/virtual_time.rs).
 //! * [`rmw_then_load_fence`] and friends say where a read-modify-write stands for a full barrier.
 
 #[cfg(loom)]
+mod seen;
+#[cfg(loom)]
 pub(crate) use loom::{
     cell::UnsafeCell,
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::atomic::{Ordering, fence},
 };
-#[cfg(not(loom))]
+#[cfg(loom)]
+pub(crate) use seen::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, SEEN};
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
+
+#[cfg(shuttle)]
+mod virtual_time;
+
+/// Threads of the engine, and what belongs to one of them.
+#[cfg(shuttle)]
+pub(crate) use shuttle::{thread, thread_local};
+#[cfg(not(shuttle))]
+pub(crate) use std::{thread, thread_local};
 
 /// `std::cell::UnsafeCell` with loom's closure interface, so that loom can watch every access.
 #[cfg(not(loom))]
@@ -45,13 +66,18 @@ pub(crate) struct Mutex<T>(Inner<T>);
 
 #[cfg(loom)]
 type Inner<T> = loom::sync::Mutex<T>;
-#[cfg(not(loom))]
+#[cfg(shuttle)]
+type Inner<T> = shuttle::sync::Mutex<T>;
+#[cfg(not(any(loom, shuttle)))]
 type Inner<T> = std::sync::Mutex<T>;
 #[cfg(loom)]
 pub(crate) type MutexGuard<'a, T> = loom::sync::MutexGuard<'a, T>;
-#[cfg(not(loom))]
+#[cfg(shuttle)]
+pub(crate) use virtual_time::MutexGuard;
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) type MutexGuard<'a, T> = std::sync::MutexGuard<'a, T>;
 
+#[cfg(not(shuttle))]
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Self {
         Self(Inner::new(value))
@@ -69,13 +95,44 @@ impl<T> Mutex<T> {
     }
 }
 
+#[cfg(shuttle)]
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Inner::new(value))
+    }
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard::lock(&self.0)
+    }
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        MutexGuard::try_lock(&self.0)
+    }
+}
+
 /// A condition variable to go with [`Mutex`].
 #[cfg(loom)]
 pub(crate) use loom::sync::Condvar;
-#[cfg(not(loom))]
+#[cfg(shuttle)]
+pub(crate) use shuttle::sync::Condvar;
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::sync::Condvar;
 
+#[cfg(shuttle)]
+pub(crate) use virtual_time::{instant, nanos, pass, wait};
+
+/// The time that deadlines are compared with.
+#[cfg(not(shuttle))]
+#[inline]
+pub(crate) fn instant() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
+/// `normal`, or `tiny` where loom or shuttle run the engine.
+pub(crate) const fn sized(normal: usize, tiny: usize) -> usize {
+    if cfg!(any(loom, shuttle)) { tiny } else { normal }
+}
+
 /// Waits on `condvar`, at most for `timeout` where one is given. Loom knows no time: it waits for a notification.
+#[cfg(not(shuttle))]
 pub(crate) fn wait<'a, T>(
     condvar: &Condvar,
     guard: MutexGuard<'a, T>,
@@ -100,7 +157,9 @@ pub(crate) fn wait<'a, T>(
 pub(crate) fn spin_hint() {
     #[cfg(loom)]
     loom::thread::yield_now();
-    #[cfg(not(loom))]
+    #[cfg(shuttle)]
+    shuttle::hint::spin_loop();
+    #[cfg(not(any(loom, shuttle)))]
     std::hint::spin_loop();
 }
 
@@ -109,17 +168,17 @@ pub(crate) fn yield_now() {
     #[cfg(loom)]
     loom::thread::yield_now();
     #[cfg(not(loom))]
-    std::thread::yield_now();
+    thread::yield_now();
 }
 
-/// True when a loom run or a fuzz target asked (environment variable `BGRP_MUTANT`) for the mutant `name`. See the
-/// module text.
-#[cfg(not(any(loom, fuzzing)))]
+/// True when a run under loom or shuttle or a fuzz target asked (environment variable `BGRP_MUTANT`) for the mutant
+/// `name`. See the module text.
+#[cfg(not(any(loom, shuttle, fuzzing)))]
 #[inline(always)]
 pub(crate) const fn mutant(_name: &str) -> bool {
     false
 }
-#[cfg(any(loom, fuzzing))]
+#[cfg(any(loom, shuttle, fuzzing))]
 pub(crate) fn mutant(name: &str) -> bool {
     use std::sync::OnceLock;
     static WANTED: OnceLock<Option<String>> = OnceLock::new();
@@ -152,7 +211,11 @@ pub(crate) fn prefetch_write<P>(pointer: *const P) {
     unsafe {
         core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(pointer.cast());
     }
-    #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
+    #[cfg(all(target_arch = "aarch64", not(loom), not(miri)))]
+    // SAFETY: `prfm` changes no register, no flag and no memory, and faults on nothing.
+    unsafe {
+        core::arch::asm!("prfm pstl1keep, [{}]", in(reg) pointer, options(nostack, preserves_flags, readonly));
+    }
     let _ = pointer;
 }
 
@@ -164,6 +227,10 @@ pub(crate) fn prefetch<P>(pointer: *const P) {
     unsafe {
         core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(pointer.cast());
     }
-    #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
+    #[cfg(all(target_arch = "aarch64", not(loom), not(miri)))]
+    // SAFETY: as in `prefetch_write`.
+    unsafe {
+        core::arch::asm!("prfm pldl1keep, [{}]", in(reg) pointer, options(nostack, preserves_flags, readonly));
+    }
     let _ = pointer;
 }

@@ -1,4 +1,5 @@
-//! Cases from public reports about other systems, which fit no single row. The scenario is told in own words.
+//! Cases from public reports about other systems, which fit no single row. The scenario is told in own words. More of
+//! them, by theme, in the other files named `reports_*`.
 
 mod common;
 
@@ -13,7 +14,7 @@ use std::{
 };
 
 use bgrp::{Engine, Failure, OnExhausted, Outcome, Retry, Workers, topology::Snapshot};
-use common::{Count, LONG, Latch, Log, MS, Order, Rng, lock, scale, watch};
+use common::{Count, LONG, Latch, MS, Order, Rng, lock, scale, watch};
 
 #[test]
 fn hew_3018_a_producer_that_is_held_up_in_the_middle_harms_nobody() {
@@ -129,85 +130,6 @@ fn pulsar_25706_a_blocked_key_that_is_flooded_holds_up_no_other_key() {
         latch.open();
     });
     assert!(engine.close(LONG).is_complete());
-}
-
-#[test]
-fn asio_147_two_blocked_keys_let_all_others_run() {
-    // Keys were hashed onto a few strands; a blocked key blocked every other key of its strand.
-    let (latch, others) = (Latch::new(), Count::new());
-    let (gate, count) = (latch.clone(), others.clone());
-    let engine = Engine::<u64, ()>::builder()
-        .workers(Workers::fixed(3))
-        .task_handler(move |_, task| match *task.key() {
-            0 | 1 => gate.wait(),
-            _ => count.add(1),
-        })
-        .build()
-        .expect("valid settings");
-    let engine = Arc::new(engine);
-    let _watch = watch("two blocked", &engine);
-    for n in 0..20 {
-        for key in 0..1_002 {
-            engine.submit(key, ()).expect("open");
-        }
-        others.wait_for((n + 1) * 1_000);
-    }
-    latch.open();
-    assert_eq!(engine.close(LONG).done, 20 * 1_002);
-}
-
-#[test]
-fn parallel_consumer_579_equal_keys_are_one_group_whatever_memory_they_lie_in() {
-    // Keys that were compared by address, and the same key from two sources, made two groups.
-    let runs = Log::new();
-    let seen = runs.clone();
-    let mut sim = Engine::<Box<[u8]>, u32>::builder()
-        .machine(Snapshot::one_node(2))
-        .workers(Workers::fixed(2))
-        .task_handler(move |_, task| seen.push(**task))
-        .build_sim(1)
-        .expect("valid settings");
-    let mut lane = sim.producer();
-    for n in 0..100 {
-        let key: Box<[u8]> = b"merchant".to_vec().into();
-        match n % 3 {
-            0 => sim.submit(key, n).expect("room"),
-            1 => sim.group(key).try_submit(n).expect("room"),
-            _ => {
-                sim.run();
-                lane.try_submit(key, n).expect("room");
-                sim.run();
-            }
-        }
-    }
-    sim.run();
-    assert!(runs.take().into_iter().eq(0..100));
-    assert_eq!(sim.stats().groups, 1);
-}
-
-#[test]
-fn google_cloud_go_4288_one_shot_keys_leave_no_memory_behind() {
-    // An entry per ordering key was kept for ever; services with unbounded keys ran out of memory.
-    let limit = 2_000;
-    let mut sim = Engine::<u64, u64>::builder()
-        .machine(Snapshot::one_node(2))
-        .workers(Workers::fixed(2))
-        .idle_groups(limit)
-        .task_handler(|_, _| ())
-        .build_sim(1)
-        .expect("valid settings");
-    let mut bytes = Vec::new();
-    for round in 0..scale(60, 600) {
-        for n in 0..2_000 {
-            sim.submit(round * 2_000 + n, n).expect("room");
-        }
-        sim.run();
-        bytes.push(sim.stats().group_bytes);
-    }
-    let stats = sim.stats();
-    assert!(stats.groups <= 3 * limit as u64, "{stats:?}");
-    let (early, late) = (bytes[bytes.len() / 4], bytes[bytes.len() - 1]);
-    assert!(late <= early + early / 4, "memory grows: {early} then {late} bytes");
 }
 
 #[test]

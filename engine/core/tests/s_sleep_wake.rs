@@ -202,31 +202,11 @@ fn engines_start_and_end_at_any_moment() {
     }
 }
 
-/// Processor time of this process so far.
-#[cfg(target_os = "linux")]
-fn cpu_time() -> Duration {
-    let stat = std::fs::read_to_string("/proc/self/stat").expect("proc is there");
-    let after = stat.rsplit(')').next().expect("a name in brackets");
-    let ticks = |i: usize| -> u64 {
-        after.split_whitespace().nth(i).and_then(|t| t.parse().ok()).unwrap_or(0)
-    };
-    // User and system time, in ticks of 10 ms.
-    Duration::from_millis(10 * (ticks(11) + ticks(12)))
-}
-
 #[test]
 #[cfg(target_os = "linux")]
 fn an_idle_engine_uses_no_processor_to_speak_of() {
     // The other tests of this binary use the processor: this one runs in a process of its own.
-    const ALONE: &str = "BGRP_TEST_IDLE_ALONE";
-    if std::env::var_os(ALONE).is_none() {
-        let program = std::env::current_exe().expect("this test binary");
-        let status = std::process::Command::new(program)
-            .args(["--exact", "an_idle_engine_uses_no_processor_to_speak_of", "--nocapture"])
-            .env(ALONE, "1")
-            .status()
-            .expect("it starts");
-        assert!(status.success());
+    if common::in_own_process("an_idle_engine_uses_no_processor_to_speak_of", |_| ()) {
         return;
     }
     let latch = Latch::new();
@@ -255,9 +235,9 @@ fn an_idle_engine_uses_no_processor_to_speak_of() {
         thread::yield_now();
         assert!(idle.elapsed() < LONG, "workers do not sleep: {:?}", engine.stats());
     }
-    let before = cpu_time();
+    let before = common::cpu_time();
     thread::sleep(Duration::from_secs(1));
-    let used = cpu_time() - before;
+    let used = common::cpu_time() - before;
     println!("an idle engine with 8 workers, a back-off and 100 lingers used {used:?} in 1 s");
     assert!(used < Duration::from_millis(200), "{used:?}");
     assert_eq!(engine.stats().sleeping_workers, 8);

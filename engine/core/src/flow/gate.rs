@@ -6,6 +6,9 @@
 //! the usual case, so it costs nothing). A submitter that finds the bit set takes the exact, slower path under the
 //! gate's lock: another group with the same bit passes, the full one waits or hands the task back.
 //!
+//! Submitters that wait for room in a ring or lane are woken when a quarter of it is free, or it is drained: a producer that is
+//! faster than the claim holder would else sleep once per chunk. (80 % of the tasks on one key: 1.3 times as fast.)
+//!
 //! Slack: a group may exceed its capacity by what is in the ring of its shard when it fills up, at most the ring's
 //! capacity.
 //!
@@ -63,14 +66,15 @@ impl<K, T> Gate<K, T> {
         Held { gate: self, full: Some(self.full.lock()) }
     }
 
-    /// Claim holder, after cells were given back or a group was relieved; close, after the status changed.
+    /// Claim holder, after cells were given back, when `room` says that it is worth waking somebody; close, after the status
+    /// changed.
     #[inline]
-    pub(crate) fn notify(&self) {
+    pub(crate) fn notify(&self, room: impl FnOnce() -> bool) {
         if !mutant("gate-no-fence-claim") {
             // ORDERING: SeqCst fence: what the waiters wait for comes before the look for waiters; pairs with `enter`.
             fence(Ordering::SeqCst);
         }
-        if self.waiters.load(Ordering::Relaxed) > 0 {
+        if self.waiters.load(Ordering::Relaxed) > 0 && room() {
             self.notify_slow();
         }
     }
@@ -201,7 +205,7 @@ impl Filter {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

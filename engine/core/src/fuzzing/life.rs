@@ -34,7 +34,7 @@ where
             let wakes = life.asleep.take().is_none() || ready.idle.was_unparked(self.id);
             assert!(wakes, "worker {} sleeps on in an engine that is halted", self.id);
             if std::mem::take(&mut life.searching) {
-                ready.idle.end_search();
+                ready.idle.end_search(self.id, ready.clock.now());
             }
             return false;
         }

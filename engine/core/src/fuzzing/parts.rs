@@ -6,13 +6,18 @@
 use std::sync::Arc;
 
 use crate::{
-    group::ring::{End, Pool, SharedPool},
+    group::{
+        ring::End,
+        segment::{Pool, SharedPool},
+    },
     ingress::{
         lane,
+        records::Records,
         ring::{self, Address},
     },
     shard::map,
     time::wheel,
+    topology::memory::Home,
 };
 
 /// Why nothing was reserved.
@@ -122,7 +127,7 @@ impl<K, T> Lane<K, T> {
 
     /// The hash bits of a record that was pushed and not given back.
     pub fn hash(&self, position: u64) -> u32 {
-        self.0.hash(position)
+        self.0.up_to(self.0.tail()).peek(position).expect("a published record").0
     }
 
     /// Moves a record out.
@@ -130,11 +135,9 @@ impl<K, T> Lane<K, T> {
     /// # Safety
     /// It lies between head and tail, and is taken once.
     pub unsafe fn take(&self, position: u64) -> (K, T) {
+        let records = self.0.up_to(self.0.tail());
         // SAFETY: the caller's promise.
-        match unsafe { self.0.take(position) } {
-            (Address::Key(_, key), task) => (key, task),
-            (Address::Group(_), _) => unreachable!("lanes carry keys"),
-        }
+        unsafe { (records.take_key(position), records.take_task(position)) }
     }
 
     /// All positions below are free.
@@ -182,9 +185,11 @@ impl<T> Segments<T> {
 
     /// As the claim holder does it.
     pub fn push(&mut self, task: T) {
-        if self.tail.push(&mut self.pools[0], task) {
-            self.head = self.tail.start();
+        if self.tail.is_detached() {
+            self.tail = End::attached(&mut self.pools[0]);
+            self.head = self.tail;
         }
+        self.tail.push(&mut self.pools[0], task);
         self.count += 1;
     }
 
@@ -243,7 +248,7 @@ pub struct Pools<T>(Arc<SharedPool<T>>);
 impl<T> Pools<T> {
     /// Nothing at rest.
     pub fn new() -> Self {
-        Self(SharedPool::new())
+        Self(SharedPool::of_nodes(vec![Home::anywhere()]))
     }
 }
 

@@ -1,51 +1,65 @@
 //! The control block of a group, and the slab that keeps a shard's blocks where they are.
 //!
+//! ```text
+//!  0      8      16     24     32    36   38 39 40
+//! +------+------+------+------+-----+----+--+--+------ ... --+------ ... --+
+//! | link | word | tail | head |hash |pend|fl|op|     key     |    state    |      64 bytes, one line, where key
+//! +------+------+------+------+-----+----+--+--+------ ... --+------ ... --+      and state have 24 together
+//! ```
+//!
 //! | field | idle group | busy group |
 //! |---|---|---|
 //! | `link` | nobody | the list in which the token rests |
 //! | `word` | claim holder | claim holder and token holder (group/state.rs) |
-//! | `tail`, `pins`, `pending` | claim holder | claim holder |
-//! | `head`, `opened`, `since`, `trouble`, state | claim holder | token holder |
-//! | `key` | written at creation, read by both | read by both |
+//! | `tail`, `pending`, `flags` | claim holder | claim holder |
+//! | `head`, `opened`, state | claim holder | token holder |
+//! | `key`, `hash` | written at creation, read by both | read by both |
+//!
+//! What only busy groups need stands in their segments (group/segment.rs), how many handles pin a group in a table of
+//! its shard (shard/back.rs).
 //!
 //! A block never moves and its memory stays a block until the engine goes, so a late look at a word is harmless
 //! (it finds another sequence or a quiet word). Blocks are made, reused and reclaimed under the claim only.
 
-use std::{
-    cell::UnsafeCell,
-    mem::MaybeUninit,
-    ptr::{self, NonNull},
-};
+use std::{alloc::Layout, cell::UnsafeCell, mem::MaybeUninit, ptr::NonNull};
 
 use super::{ring::End, state::Word};
-use crate::{outcome::Trouble, ready::link::Link};
+use crate::{
+    ready::link::Link,
+    sync::{AtomicU32, Ordering, sized},
+    topology::memory::Home,
+};
+
+/// What the claim holder knows of a group beside its ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Flags(u8);
+
+impl Flags {
+    /// The block holds a group (as opposed to being free for reuse).
+    pub(crate) const LIVE: Self = Self(1);
+    /// The block is in the shard's list of groups that have a segment.
+    pub(crate) const LISTED: Self = Self(2);
+    /// A handle names the group: it is not reclaimed.
+    pub(crate) const PINNED: Self = Self(4);
+
+    pub(crate) fn has(self, flag: Self) -> bool {
+        self.0 & flag.0 != 0
+    }
+    pub(crate) fn set(&mut self, flag: Self) {
+        self.0 |= flag.0;
+    }
+    pub(crate) fn clear(&mut self, flag: Self) {
+        self.0 &= !flag.0;
+    }
+}
 
 /// What the claim holder owns of a group, always.
 #[derive(Debug)]
-#[repr(C)]
-pub(crate) struct Producer<T> {
-    pub(crate) tail: End<T>,
-    /// Live handles; a pinned group is not reclaimed. Sticks at its greatest value.
-    pub(crate) pins: u16,
-    /// The block holds a group (as opposed to being free for reuse).
-    pub(crate) live: bool,
-    /// The block is in the shard's list of groups that have a segment.
-    pub(crate) listed: bool,
+pub(crate) struct Producer<'a, T> {
+    pub(crate) tail: &'a mut End<T>,
     /// Tasks written in this chunk and not published yet.
-    pub(crate) pending: u32,
-    /// The hash bits under which the map knows the group.
-    pub(crate) hash: u32,
-}
-
-/// What the token holder owns of a busy group, and the claim holder of an idle one.
-#[derive(Debug)]
-#[repr(C)]
-pub(crate) struct Consumer<T> {
-    pub(crate) head: End<T>,
-    /// Milliseconds on the engine's clock (low 32 bits) since when the oldest task waits, for linger.
-    pub(crate) since: u32,
-    /// Attempts and failures of the tasks at the head; none for a group without failures.
-    pub(crate) trouble: Option<Box<Trouble>>,
+    pub(crate) pending: &'a mut u16,
+    pub(crate) flags: &'a mut Flags,
 }
 
 /// The part of a block that does not depend on the per-group state.
@@ -54,37 +68,58 @@ pub(crate) struct Consumer<T> {
 pub(crate) struct Group<K, T> {
     link: Link,
     pub(crate) word: Word,
-    producer: UnsafeCell<Producer<T>>,
-    consumer: UnsafeCell<Consumer<T>>,
-    pub(crate) shard: u32,
-    /// The per-group state is initialised. Whose it is: as `consumer`.
+    tail: UnsafeCell<End<T>>,
+    head: UnsafeCell<End<T>>,
+    /// The hash bits under which the map knows the group; its low bits are those of the shard, in every life of the block.
+    hash: AtomicU32,
+    pending: UnsafeCell<u16>,
+    flags: UnsafeCell<Flags>,
+    /// The per-group state is initialised. Whose it is: as `head`.
     opened: UnsafeCell<bool>,
     key: UnsafeCell<MaybeUninit<K>>,
 }
 
+#[cfg(not(any(loom, shuttle)))]
+const _: () = assert!(size_of::<Block<u64, u32, [u64; 2]>>() == 64);
+
 impl<K, T> Group<K, T> {
     /// # Safety
-    /// The caller holds the claim of the group's shard, and keeps one such reference at a time.
-    #[allow(clippy::mut_from_ref)]
-    pub(crate) unsafe fn producer(&self) -> &mut Producer<T> {
+    /// The caller holds the claim of the group's shard, and keeps one such set of references at a time.
+    #[inline(always)]
+    pub(crate) unsafe fn producer(&self) -> Producer<'_, T> {
         // SAFETY: the caller's promise.
-        unsafe { &mut *self.producer.get() }
+        unsafe {
+            Producer {
+                tail: &mut *self.tail.get(),
+                pending: &mut *self.pending.get(),
+                flags: &mut *self.flags.get(),
+            }
+        }
     }
 
+    /// The consumer's end of the ring.
+    ///
     /// # Safety
     /// The caller holds the group's run token, or the claim while the group is quiet; one reference at a time.
     #[allow(clippy::mut_from_ref)]
-    pub(crate) unsafe fn consumer(&self) -> &mut Consumer<T> {
+    #[inline(always)]
+    pub(crate) unsafe fn head(&self) -> &mut End<T> {
         // SAFETY: the caller's promise.
-        unsafe { &mut *self.consumer.get() }
+        unsafe { &mut *self.head.get() }
     }
 
     /// # Safety
-    /// As [`Group::consumer`].
+    /// As [`Group::head`].
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn opened(&self) -> &mut bool {
         // SAFETY: the caller's promise.
         unsafe { &mut *self.opened.get() }
+    }
+
+    /// The hash bits of the group's key. Exact while the group is live; a late look finds those of another group of the
+    /// same shard.
+    pub(crate) fn hash(&self) -> u32 {
+        self.hash.load(Ordering::Relaxed)
     }
 
     /// # Safety
@@ -97,7 +132,8 @@ impl<K, T> Group<K, T> {
 
     /// # Safety
     /// The caller holds the claim and the block is not live.
-    pub(crate) unsafe fn set_key(&self, key: K) {
+    pub(crate) unsafe fn set_key(&self, hash: u32, key: K) {
+        self.hash.store(hash, Ordering::Relaxed);
         // SAFETY: the caller's promise.
         unsafe { (*self.key.get()).write(key) };
     }
@@ -119,25 +155,16 @@ pub(crate) struct Block<K, T, S> {
 }
 
 impl<K, T, S> Block<K, T, S> {
-    pub(crate) fn new(shard: u32) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             group: Group {
                 link: Link::new(),
                 word: Word::new(),
-                producer: UnsafeCell::new(Producer {
-                    tail: End::detached(),
-                    pins: 0,
-                    live: false,
-                    listed: false,
-                    pending: 0,
-                    hash: 0,
-                }),
-                consumer: UnsafeCell::new(Consumer {
-                    head: End::detached(),
-                    since: 0,
-                    trouble: None,
-                }),
-                shard,
+                tail: UnsafeCell::new(End::detached()),
+                head: UnsafeCell::new(End::detached()),
+                hash: AtomicU32::new(0),
+                pending: UnsafeCell::new(0),
+                flags: UnsafeCell::new(Flags::default()),
                 opened: UnsafeCell::new(false),
                 key: UnsafeCell::new(MaybeUninit::uninit()),
             },
@@ -157,19 +184,22 @@ pub(crate) struct Slab<K, T, S> {
     chunks: Vec<NonNull<Block<K, T, S>>>,
     used: u32,
     free: Vec<u32>,
-    shard: u32,
+    home: Home,
 }
 
 /// log2 of the blocks in a chunk.
-const CHUNK_SHIFT: u32 = 8;
+const CHUNK_SHIFT: u32 = sized(8, 1) as u32;
 const CHUNK: u32 = 1 << CHUNK_SHIFT;
+/// Chunks begin at a line, so that a block of a line's size is one.
+const LINE: usize = 64;
 
 // SAFETY: the slab owns its blocks; they are touched under the claim or by token holders (module text).
 unsafe impl<K: Send, T: Send, S: Send> Send for Slab<K, T, S> {}
 
 impl<K, T, S> Slab<K, T, S> {
-    pub(crate) fn new(shard: u32) -> Self {
-        Self { chunks: Vec::new(), used: 0, free: Vec::new(), shard }
+    /// Blocks that lie on `home`, whoever makes them.
+    pub(crate) fn new(home: Home) -> Self {
+        Self { chunks: Vec::new(), used: 0, free: Vec::new(), home }
     }
 
     /// The block with this index.
@@ -190,12 +220,27 @@ impl<K, T, S> Slab<K, T, S> {
             return index;
         }
         if self.used.is_multiple_of(CHUNK) {
-            let shard = self.shard;
-            let chunk: Box<[Block<K, T, S>]> = (0..CHUNK).map(|_| Block::new(shard)).collect();
-            self.chunks.push(NonNull::from(Box::leak(chunk)).cast());
+            self.chunks.push(self.allocate());
         }
         self.used += 1;
         self.used - 1
+    }
+
+    fn layout() -> Layout {
+        Layout::array::<Block<K, T, S>>(CHUNK as usize)
+            .and_then(|layout| layout.align_to(LINE))
+            .expect("256 groups fit the address space")
+    }
+
+    #[cold]
+    fn allocate(&self) -> NonNull<Block<K, T, S>> {
+        // SAFETY: the layout is not empty: a block has a word.
+        let chunk = unsafe { self.home.alloc(Self::layout()) }.cast::<Block<K, T, S>>();
+        for i in 0..CHUNK as usize {
+            // SAFETY: inside the fresh chunk.
+            unsafe { chunk.add(i).write(Block::new()) };
+        }
+        chunk
     }
 
     /// The block holds no group any more.
@@ -219,10 +264,9 @@ impl<K, T, S> Slab<K, T, S> {
 impl<K, T, S> Drop for Slab<K, T, S> {
     fn drop(&mut self) {
         for chunk in self.chunks.drain(..) {
-            let chunk = ptr::slice_from_raw_parts_mut(chunk.as_ptr(), CHUNK as usize);
-            // SAFETY: leaked in `add` from a box of this length. Keys, states and tasks were taken out before
-            // (lifecycle/close.rs); blocks themselves own nothing else but `trouble`, which drops here.
-            drop(unsafe { Box::from_raw(chunk) });
+            // SAFETY: allocated with this layout. Blocks own nothing any more: keys, states, tasks and segments were
+            // taken out before (`Drop` of the core).
+            unsafe { self.home.free(chunk.cast(), Self::layout()) };
         }
     }
 }

@@ -15,72 +15,28 @@
 //! | idle | none, or one that the claim holder may rewind or take | claim holder | claim holder |
 //! | busy | one or more | claim holder | token holder |
 //!
+//! What only a busy group needs (its trouble, the time since when it lingers) stands in the segment of its head and
+//! moves on with it, so that an idle group does not pay for it.
+//!
 //! Invariants:
 //!
 //! * **I1** The slots from `head` over `count` tasks are initialised, all others are not.
 //! * **I2** In an idle group `head` and `tail` stand in the same segment at the same index.
 //! * **I3** `next` of a segment is written by the producer before the publish that makes its first task countable.
 
-use std::{
-    alloc::{Layout, alloc, dealloc, handle_alloc_error},
-    marker::PhantomData,
-    mem::MaybeUninit,
-    ptr,
-    sync::Arc,
+use super::{
+    place::Place,
+    segment::{CLASSES, Pool, Segment},
 };
+use crate::{outcome::Trouble, sync::mutant};
 
-use crate::sync::{Mutex, mutant};
-
-/// Slots in the first segment of a group.
-pub(crate) const FIRST: u32 = 8;
-const CLASSES: usize = 6;
-/// Segments of one size that a worker keeps for itself, and how many it moves at a time to or from the shared pool.
-const KEEP: usize = 64;
-const MOVE: usize = 16;
-
-/// A run of slots. Allocated by [`Pool`], freed by it.
-#[repr(C)]
-#[derive(Debug)]
-pub(crate) struct Segment<T> {
-    next: *mut Segment<T>,
-    class: u8,
-    slots: [MaybeUninit<T>; 0],
-}
-
-impl<T> Segment<T> {
-    const fn capacity_of(class: u8) -> u32 {
-        FIRST << class
-    }
-
-    fn layout(class: u8) -> Layout {
-        let slots = Layout::array::<T>(Self::capacity_of(class) as usize)
-            .expect("a segment of 256 tasks fits the address space");
-        let (layout, at) = Layout::new::<Self>().extend(slots).expect("as above");
-        // Tasks of small alignment may begin inside the header's padding: then a few bytes stay unused.
-        debug_assert!(at >= std::mem::offset_of!(Self, slots));
-        layout.pad_to_align()
-    }
-
-    /// # Safety
-    /// `this` is alive and `index` below its capacity.
-    unsafe fn slot(this: *mut Self, index: u32) -> *mut T {
-        // SAFETY: the slots follow the header in the same allocation.
-        unsafe { (&raw mut (*this).slots).cast::<T>().add(index as usize) }
-    }
-}
-
-/// One end of a group's ring. Packed to 12 bytes: two of them stand in every control block, idle or not.
-#[repr(C, packed(2))]
-pub(crate) struct End<T> {
-    segment: *mut Segment<T>,
-    index: u16,
-    /// Slots of the segment; 0 without one. Kept here, so that a push touches nothing but its slot.
-    capacity: u16,
-}
+/// One end of a group's ring, in 8 bytes: two of them stand in every control block, idle or not.
+#[repr(transparent)]
+pub(crate) struct End<T>(Place<T>);
 
 impl<T> std::fmt::Debug for End<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:p}[{}]", { self.segment }, { self.index })
+        write!(f, "{:p}[{}]", self.0.segment(), self.0.index())
     }
 }
 
@@ -93,93 +49,119 @@ impl<T> Copy for End<T> {}
 
 impl<T> End<T> {
     pub(crate) const fn detached() -> Self {
-        Self { segment: ptr::null_mut(), index: 0, capacity: 0 }
+        Self(Place::NOWHERE)
     }
 
     pub(crate) fn is_detached(self) -> bool {
-        self.segment.is_null()
+        self.0.segment().is_null()
     }
 
-    /// The first slot of this end's segment.
+    /// The first slot of this end's segment, of which there is one.
     pub(crate) fn start(self) -> Self {
-        Self { index: 0, ..self }
+        Self(self.0.with_index(0))
     }
 
-    /// Claim holder of an idle group: both ends to the first slot.
+    /// Claim holder of an idle group with a segment: both ends to the first slot.
     pub(crate) fn rewind(tail: &mut End<T>, head: &mut End<T>) {
-        debug_assert!(
-            { tail.segment } == { head.segment } && { tail.index } == { head.index },
-            "I2"
-        );
-        tail.index = 0;
-        head.index = 0;
+        debug_assert!(tail.0 == head.0, "I2");
+        *tail = tail.start();
+        *head = *tail;
     }
 
-    /// Claim holder: the slot for the next task. The caller writes it, then publishes through the word.
-    /// On the first push of a detached group `head` must be set to the returned end; the flag says so.
+    /// The first slot of a segment from the pool: both ends of a group that had none.
     #[inline]
-    pub(crate) fn push(&mut self, pool: &mut Pool<T>, task: T) -> bool {
-        let attached = self.index == self.capacity && self.extend(pool);
-        // SAFETY: index is below the capacity, and the slot is the producer's until counted (I1).
-        unsafe { Segment::slot(self.segment, u32::from(self.index)).write(task) };
-        self.index += 1;
-        attached
+    pub(crate) fn attached(pool: &mut Pool<T>) -> Self {
+        Self(Place::start_of(pool.take(0), 0))
     }
 
-    /// `true`: the first segment of a group that had none.
-    #[cold]
-    fn extend(&mut self, pool: &mut Pool<T>) -> bool {
-        let spent = self.segment;
-        if spent.is_null() {
-            *self = Self::at_start_of(pool.take(0));
-            return true;
+    /// Claim holder of an idle group, which loses its segment: the first slot of one for another group, the same if it is
+    /// of the smallest size.
+    #[inline]
+    pub(crate) fn hand_over(tail: &mut End<T>, head: &mut End<T>, pool: &mut Pool<T>) -> Self {
+        let given = tail.start();
+        if given.is_detached() || given.0.class() != 0 {
+            Self::detach(tail, head, pool);
+            return Self::attached(pool);
         }
-        // SAFETY: a segment is alive while it is reachable from the tail.
-        let class = unsafe { (*spent).class };
-        let next = pool.take((class + 1).min(CLASSES as u8 - 1));
-        // SAFETY: `next` is read by the consumer only after a later publish (I3).
-        unsafe { (*spent).next = next };
-        *self = Self::at_start_of(next);
-        false
+        debug_assert!(tail.0 == head.0, "I2");
+        debug_assert!(head.trouble().is_none(), "an idle group has no trouble");
+        *tail = End::detached();
+        *head = End::detached();
+        given
     }
 
-    /// The first slot of a segment that is alive.
-    fn at_start_of(segment: *mut Segment<T>) -> Self {
-        // SAFETY: the callers' promise.
-        let class = unsafe { (*segment).class };
-        Self { segment, index: 0, capacity: Segment::<T>::capacity_of(class) as u16 }
+    /// Claim holder of a group with a segment: writes the next task, which the publish through the word makes countable.
+    #[inline]
+    pub(crate) fn push(&mut self, pool: &mut Pool<T>, task: T) {
+        if self.0.is_at_end() {
+            self.extend(pool);
+        }
+        // SAFETY: index is below the capacity, and the slot is the producer's until counted (I1).
+        unsafe { Segment::slot(self.0.segment(), self.0.index()).write(task) };
+        self.0.pass(1);
+    }
+
+    /// Links a larger segment behind the one that is used up.
+    #[cold]
+    fn extend(&mut self, pool: &mut Pool<T>) {
+        let spent = self.0.segment();
+        debug_assert!(!spent.is_null(), "a group that gets tasks has a segment");
+        let class = (self.0.class() + 1).min(CLASSES as u8 - 1);
+        let next = pool.take(class);
+        // SAFETY: a segment is alive while it is reachable from the tail; `next` is read by the consumer only after a
+        // later publish (I3).
+        unsafe { (*spent).next = next };
+        self.0 = Place::start_of(next, class);
     }
 
     /// Goes on to the next segment, which exists since a task behind this one is counted (I3). Returns the one that
     /// is used up.
     fn advance(&mut self) -> *mut Segment<T> {
-        let spent = self.segment;
+        let spent = self.0.segment();
         // SAFETY: the segment and its successor are alive, see above.
-        *self = Self::at_start_of(unsafe { (*spent).next });
+        let next = unsafe { (*spent).next };
+        // SAFETY: as above.
+        self.0 = Place::start_of(next, unsafe { Segment::class(next) });
         spent
     }
 
+    #[inline]
     fn rest(&self, most: u32) -> (*mut T, u32) {
-        let left = u32::from(self.capacity - self.index);
         // SAFETY: the index is below the capacity of a segment that is alive.
-        (unsafe { Segment::slot(self.segment, u32::from(self.index)) }, left.min(most))
+        let slot = unsafe { Segment::slot(self.0.segment(), self.0.index()) };
+        (slot, self.0.left().min(most))
     }
 
     /// Token holder: the contiguous run of at most `most` tasks at this end. At least one task must be counted.
     /// Segments that are used up go to `pool`.
+    #[inline]
     pub(crate) fn run(&mut self, pool: &mut Pool<T>, most: u32) -> (*mut T, u32) {
         debug_assert!(most > 0);
-        if self.index == self.capacity {
-            pool.give(self.advance());
-        } else if mutant("segment-given-early") && self.index + 1 == self.capacity {
-            pool.give(self.segment);
+        if self.0.is_at_end() {
+            self.leave(pool);
+        } else if mutant("segment-given-early") && self.0.left() == 1 {
+            pool.give(self.0.segment());
         }
         self.rest(most)
     }
 
+    /// The head goes on to the next segment, with what goes along.
+    #[cold]
+    fn leave(&mut self, pool: &mut Pool<T>) {
+        let spent = self.advance();
+        let here = self.0.segment();
+        // SAFETY: both segments are alive, and their trouble and since are the token holder's.
+        unsafe {
+            (*here).since = (*spent).since;
+            (*here).trouble = (*spent).trouble.take();
+        }
+        pool.give(spent);
+    }
+
     /// Token holder: as [`End::run`], but leaves used-up segments in place (a look ahead of the head).
+    #[inline]
     pub(crate) fn peek(&mut self, most: u32) -> (*mut T, u32) {
-        if self.index == self.capacity {
+        if self.0.is_at_end() {
             self.advance();
         }
         self.rest(most)
@@ -188,115 +170,49 @@ impl<T> End<T> {
     /// Token holder: `n` tasks of the run that [`End::run`] or [`End::peek`] showed are passed.
     #[inline]
     pub(crate) fn pass(&mut self, n: u32) {
-        self.index += n as u16;
+        self.0.pass(n);
+    }
+
+    /// Token holder, at the head: the marks of the tasks there.
+    #[inline]
+    pub(crate) fn trouble(&mut self) -> &mut Option<Box<Trouble>> {
+        debug_assert!(!self.is_detached(), "a busy group has a segment");
+        // SAFETY: the segment of the head is alive while the group is busy, and its trouble is the token holder's.
+        unsafe { &mut (*self.0.segment()).trouble }
+    }
+
+    /// Token holder, at the head: since when its oldest task waits (see [`Segment`]).
+    #[inline]
+    pub(crate) fn since(&mut self) -> &mut u32 {
+        debug_assert!(!self.is_detached(), "a busy group has a segment");
+        // SAFETY: as `trouble`.
+        unsafe { &mut (*self.0.segment()).since }
+    }
+
+    /// Models only: back over the slot that was just written.
+    #[cfg(loom)]
+    pub(crate) fn step_back(&mut self) {
+        self.0 = self.0.with_index(self.0.index() - 1);
     }
 
     /// Claim holder of an idle group: takes the segment away and gives it to `pool`.
     pub(crate) fn detach(tail: &mut End<T>, head: &mut End<T>, pool: &mut Pool<T>) {
-        debug_assert!({ tail.segment } == { head.segment }, "I2");
-        if !tail.segment.is_null() {
-            pool.give(tail.segment);
+        debug_assert!(tail.0.segment() == head.0.segment(), "I2");
+        if !tail.is_detached() {
+            *head.trouble() = None;
+            pool.give(tail.0.segment());
         }
         *tail = End::detached();
         *head = End::detached();
     }
 }
 
-/// Segments at rest, shared by all workers of a node.
-#[derive(Debug)]
-pub(crate) struct SharedPool<T>(Mutex<[Vec<*mut Segment<T>>; CLASSES]>);
-
-// SAFETY: segments at rest hold no task; they are raw memory that moves between threads.
-unsafe impl<T> Send for SharedPool<T> {}
-// SAFETY: as above, behind a mutex.
-unsafe impl<T> Sync for SharedPool<T> {}
-
-impl<T> SharedPool<T> {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Default::default())))
-    }
-}
-
-impl<T> Drop for SharedPool<T> {
-    fn drop(&mut self) {
-        for (class, segments) in self.0.lock().iter_mut().enumerate() {
-            for segment in segments.drain(..) {
-                // SAFETY: allocated by `Pool::take` with this class's layout.
-                unsafe { dealloc(segment.cast(), Segment::<T>::layout(class as u8)) };
-            }
-        }
-    }
-}
-
-/// One worker's segments at rest.
-#[derive(Debug)]
-pub(crate) struct Pool<T> {
-    own: [Vec<*mut Segment<T>>; CLASSES],
-    shared: Arc<SharedPool<T>>,
-    tasks: PhantomData<T>,
-}
-
-// SAFETY: as `SharedPool`.
-unsafe impl<T> Send for Pool<T> {}
-
-impl<T> Pool<T> {
-    pub(crate) fn new(shared: Arc<SharedPool<T>>) -> Self {
-        let own = std::array::from_fn(|_| Vec::with_capacity(KEEP + 1));
-        Self { own, shared, tasks: PhantomData }
-    }
-
-    fn take(&mut self, class: u8) -> *mut Segment<T> {
-        let own = &mut self.own[class as usize];
-        let segment = own.pop().or_else(|| {
-            let shared = &mut self.shared.0.lock()[class as usize];
-            own.extend(shared.drain(shared.len().saturating_sub(MOVE)..));
-            own.pop()
-        });
-        let segment = segment.unwrap_or_else(|| Self::allocate(class));
-        // SAFETY: ours; the header stays initialised while at rest.
-        unsafe { (*segment).next = ptr::null_mut() };
-        segment
-    }
-
-    #[cold]
-    fn allocate(class: u8) -> *mut Segment<T> {
-        let layout = Segment::<T>::layout(class);
-        // SAFETY: the layout is not empty: it holds the header.
-        let segment = unsafe { alloc(layout) }.cast::<Segment<T>>();
-        if segment.is_null() {
-            handle_alloc_error(layout);
-        }
-        // SAFETY: fresh memory of the right layout.
-        unsafe { segment.write(Segment { next: ptr::null_mut(), class, slots: [] }) };
-        segment
-    }
-
-    fn give(&mut self, segment: *mut Segment<T>) {
-        // SAFETY: the caller owns the segment.
-        let class = unsafe { (*segment).class } as usize;
-        let own = &mut self.own[class];
-        own.push(segment);
-        if own.len() > KEEP {
-            let mut shared = self.shared.0.lock();
-            shared[class].extend(own.drain(KEEP - MOVE..));
-        }
-    }
-}
-
-impl<T> Drop for Pool<T> {
-    fn drop(&mut self) {
-        let mut shared = self.shared.0.lock();
-        for (own, shared) in self.own.iter_mut().zip(shared.iter_mut()) {
-            shared.append(own);
-        }
-    }
-}
-
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::collections::VecDeque;
 
     use super::*;
+    use crate::{group::segment::SharedPool, outcome::Mark};
 
     #[test]
     fn i1_tasks_come_out_as_they_went_in_over_every_segment_size() {
@@ -306,9 +222,11 @@ mod tests {
         let mut next = 0u64;
         for round in 0..2_000u64 {
             for _ in 0..(round * 7) % 13 {
-                if tail.push(&mut pool, next.to_string()) {
-                    head = tail.start();
+                if tail.is_detached() {
+                    tail = End::attached(&mut pool);
+                    head = tail;
                 }
+                tail.push(&mut pool, next.to_string());
                 oracle.push_back(next.to_string());
                 next += 1;
             }
@@ -342,14 +260,34 @@ mod tests {
     }
 
     #[test]
+    fn trouble_and_since_go_along_with_the_head() {
+        let mut pool = Pool::new(SharedPool::new());
+        let mut tail = End::attached(&mut pool);
+        let mut head = tail;
+        (0..100u64).for_each(|task| tail.push(&mut pool, task));
+        *head.since() = 7;
+        let marks = vec![Mark { attempts: 3, exhausted: None }];
+        *head.trouble() = Some(Box::new(Trouble { marks }));
+        for _ in 0..100 {
+            head.run(&mut pool, 1);
+            head.pass(1);
+        }
+        assert_eq!(*head.since(), 7);
+        assert_eq!(head.trouble().as_ref().map(|trouble| trouble.marks[0].attempts), Some(3));
+        // The marks go with the segment's last owner, not into the pool.
+        End::detach(&mut tail, &mut head, &mut pool);
+        assert!(End::attached(&mut pool).trouble().is_none());
+    }
+
+    #[test]
     fn a_zero_sized_task_and_an_over_aligned_one_fit() {
         #[derive(Clone, Copy, PartialEq, Debug)]
         #[repr(align(64))]
         struct Wide(u64);
         let mut pool = Pool::new(SharedPool::new());
-        let mut tail = End::detached();
+        let mut tail = End::attached(&mut pool);
+        let mut head = tail;
         tail.push(&mut pool, Wide(7));
-        let mut head = tail.start();
         let (task, _) = head.run(&mut pool, 1);
         assert_eq!(task.addr() % 64, 0);
         // SAFETY: pushed above.
@@ -357,9 +295,15 @@ mod tests {
         head.pass(1);
         End::detach(&mut tail, &mut head, &mut pool);
         let mut pool = Pool::<()>::new(SharedPool::new());
-        let mut tail = End::detached();
+        let mut tail = End::attached(&mut pool);
+        let mut head = tail;
         for _ in 0..100 {
             tail.push(&mut pool, ());
         }
+        for _ in 0..100 {
+            head.run(&mut pool, 1);
+            head.pass(1);
+        }
+        End::detach(&mut tail, &mut head, &mut pool);
     }
 }

@@ -52,7 +52,7 @@ impl<K, T> Drop for RunToken<'_, K, T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::sync::Arc;
 
@@ -61,11 +61,12 @@ mod tests {
         group::block::Slab,
         ready::link::Kind,
         time::clock::{Clock, VirtualClock},
+        topology::memory::Home,
     };
 
     fn ready() -> Ready {
         let clock: Arc<dyn Clock> = Arc::new(VirtualClock::new());
-        let deque: crossbeam_deque::Worker<Unit> = crossbeam_deque::Worker::new_fifo();
+        let deque: crate::ready::deque::Deque<Unit> = crate::ready::deque::Deque::new_fifo();
         Ready::new(vec![deque.stealer()], clock)
     }
 
@@ -73,7 +74,7 @@ mod tests {
     fn netty_15927_a_token_that_is_dropped_on_the_way_puts_its_group_back() {
         // A failure between taking a group and putting it back left it marked as scheduled, and nobody ran it again.
         let ready = ready();
-        let mut slab: Slab<u32, u32, ()> = Slab::new(0);
+        let mut slab: Slab<u32, u32, ()> = Slab::new(Home::anywhere());
         let index = slab.add();
         // SAFETY: the slab outlives the test's use of the block.
         let group = NonNull::from(unsafe { &slab.at(index).as_ref().group });
@@ -93,7 +94,7 @@ mod tests {
     #[test]
     fn a_token_that_rests_or_is_gone_leaves_nothing_behind() {
         let ready = ready();
-        let mut slab: Slab<u32, u32, ()> = Slab::new(0);
+        let mut slab: Slab<u32, u32, ()> = Slab::new(Home::anywhere());
         let index = slab.add();
         // SAFETY: the slab outlives the test's use of the block.
         let group = NonNull::from(unsafe { &slab.at(index).as_ref().group });

@@ -62,7 +62,7 @@ impl Barrier {
     }
 }
 
-#[cfg(all(target_os = "linux", not(loom), not(miri)))]
+#[cfg(all(target_os = "linux", not(loom), not(shuttle), not(miri)))]
 fn register() -> bool {
     // SAFETY: membarrier takes no pointers.
     let answer = unsafe {
@@ -71,7 +71,7 @@ fn register() -> bool {
     answer == 0
 }
 
-#[cfg(all(target_os = "linux", not(loom), not(miri)))]
+#[cfg(all(target_os = "linux", not(loom), not(shuttle), not(miri)))]
 fn expedite() {
     // SAFETY: membarrier takes no pointers.
     let answer = unsafe {
@@ -82,10 +82,10 @@ fn expedite() {
     assert!(answer == 0, "membarrier was registered and then refused by the kernel");
 }
 
-#[cfg(not(all(target_os = "linux", not(loom), not(miri))))]
+#[cfg(not(all(target_os = "linux", not(loom), not(shuttle), not(miri))))]
 fn register() -> bool {
     false
 }
 
-#[cfg(not(all(target_os = "linux", not(loom), not(miri))))]
+#[cfg(not(all(target_os = "linux", not(loom), not(shuttle), not(miri))))]
 fn expedite() {}

@@ -13,7 +13,7 @@
 //! | full test (load head) | Acquire | give back | models::lane `order`, mutant `lane-full-relaxed` |
 //! | retire (store) | Release | `is_spent` | models::lane `retire`, mutant `lane-retire-relaxed` |
 //! | end of a push (store `pushing`) | Release | `settle` | models::lane `close`, mutant `lane-end-relaxed` |
-//! | publish, light barrier, load of the shard's flag | fence | IDLE, heavy barrier, load of the tail (shard/flag.rs) | models::lane `idle`, mutants `barrier-light-missing`, `barrier-heavy-missing` |
+//! | publish, barrier or fence, load of the shard's flag | fence | IDLE, barrier or fence, load of the tail | shard/fenced.rs |
 //! | `pushing`, light barrier, load of the status | fence | close: status, heavy barrier, wait for `pushing` to end | models::lane `close`, the same mutants |
 //!
 //! The last line makes the count of accepted tasks exact: after it no lane of the engine grows.
@@ -24,7 +24,7 @@ use std::mem::MaybeUninit;
 
 use crossbeam_utils::CachePadded;
 
-use super::ring::Address;
+use super::records::Records;
 use crate::outcome::drop_quietly;
 use crate::sync::{AtomicBool, AtomicU64, Ordering, UnsafeCell, mutant, yield_now};
 
@@ -137,23 +137,9 @@ impl<K, T> Lane<K, T> {
         self.head.load(Ordering::Acquire)
     }
 
-    /// Claim holder: the hash bits of the record at `position`, which is below the tail.
-    pub(crate) fn hash(&self, position: u64) -> u32 {
-        // SAFETY: published and not given back: the claim holder's.
-        self.cell(position).hash.with(|slot| unsafe { *slot })
-    }
-
-    /// Claim holder: moves a record out.
-    ///
-    /// # Safety
-    /// `head <= position < tail`, once.
-    pub(crate) unsafe fn take(&self, position: u64) -> (Address<K>, T) {
-        let cell = self.cell(position);
-        // SAFETY: the caller's promise.
-        let key = cell.key.with(|slot| unsafe { (*slot).assume_init_read() });
-        // SAFETY: the caller's promise.
-        let task = cell.task.with(|slot| unsafe { (*slot).assume_init_read() });
-        (Address::Key(self.hash(position), key), task)
+    /// Claim holder: the records below `end`, which is not above the tail.
+    pub(crate) fn up_to(&self, end: u64) -> Published<'_, K, T> {
+        Published { lane: self, end }
     }
 
     /// Claim holder: all positions below `head` are free again.
@@ -161,6 +147,11 @@ impl<K, T> Lane<K, T> {
         // ORDERING: Release pairs with the Acquire load of the head in `push`.
         let order = if mutant("lane-head-relaxed") { Ordering::Relaxed } else { Ordering::Release };
         self.head.store(head, order);
+    }
+
+    /// Claim holder that gave back all below `head`: a quarter of the lane or more is free (see flow/gate.rs).
+    pub(crate) fn has_room(&self, head: u64, tail: u64) -> bool {
+        tail - head <= (self.mask + 1) / 4 * 3
     }
 
     /// The producer is gone: the lane may be removed once it is empty.
@@ -186,13 +177,81 @@ impl<K, T> Lane<K, T> {
     }
 }
 
+/// The records of a lane that are known to be published.
+#[derive(Debug)]
+pub(crate) struct Published<'a, K, T> {
+    lane: &'a Lane<K, T>,
+    end: u64,
+}
+
+impl<K, T> Records<K, T> for Published<'_, K, T> {
+    #[inline]
+    fn peek(&self, position: u64) -> Option<(u32, bool)> {
+        // SAFETY: published and not given back: the claim holder's.
+        (position < self.end)
+            .then(|| (self.lane.cell(position).hash.with(|slot| unsafe { *slot }), false))
+    }
+
+    #[inline]
+    unsafe fn key(&self, position: u64) -> &K {
+        // SAFETY: the caller's promise.
+        self.lane.cell(position).key.with(|key| unsafe { (*key).assume_init_ref() })
+    }
+
+    #[inline]
+    unsafe fn take_key(&self, position: u64) -> K {
+        // SAFETY: the caller's promise.
+        self.lane.cell(position).key.with(|key| unsafe { (*key).assume_init_read() })
+    }
+
+    #[inline]
+    unsafe fn take_task(&self, position: u64) -> T {
+        // SAFETY: the caller's promise.
+        self.lane.cell(position).task.with(|task| unsafe { (*task).assume_init_read() })
+    }
+}
+
 impl<K, T> Drop for Lane<K, T> {
     fn drop(&mut self) {
-        for position in self.head()..self.tail() {
+        let records = self.up_to(self.tail());
+        for position in self.head()..records.end {
             // SAFETY: exclusive; between head and tail, once.
-            let (address, task) = unsafe { self.take(position) };
-            drop_quietly(address);
+            let (key, task) = unsafe { (records.take_key(position), records.take_task(position)) };
+            drop_quietly(key);
             drop_quietly(task);
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_come_out_in_order_across_the_wraps_of_narrower_numbers() {
+        for start in [0, (1 << 16) - 3, (1 << 31) - 3, (1 << 32) - 3, (1 << 63) - 3] {
+            for capacity in [1, 2, 8] {
+                let lane = Lane::<u64, String>::new(capacity);
+                lane.producer.tail.store(start, Ordering::Relaxed);
+                lane.head.store(start, Ordering::Relaxed);
+                let (mut known, mut head, mut next) = (start, start, 0u64);
+                for round in 0..60 {
+                    // The producer's copy of the head is as old as it may be: only a full lane makes it look.
+                    while lane.push(&mut known, next as u32, next, next.to_string()).is_ok() {
+                        next += 1;
+                    }
+                    assert_eq!(lane.tail() - lane.head(), capacity as u64, "full");
+                    for _ in 0..=round % capacity {
+                        let (n, records) = (head - start, lane.up_to(lane.tail()));
+                        assert_eq!(records.peek(head), Some((n as u32, false)));
+                        // SAFETY: between head and tail, once.
+                        let record = unsafe { (records.take_key(head), records.take_task(head)) };
+                        assert_eq!(record, (n, n.to_string()));
+                        head += 1;
+                    }
+                    lane.give_back(head);
+                }
+            }
         }
     }
 }

@@ -2,4 +2,7 @@
 
 pub(crate) mod barrier;
 pub(crate) mod lane;
+pub(crate) mod records;
 pub(crate) mod ring;
+#[cfg(all(test, target_os = "linux", not(any(loom, shuttle))))]
+mod stalled_tests;

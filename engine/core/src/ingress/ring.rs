@@ -45,6 +45,7 @@ use std::mem::MaybeUninit;
 
 use crossbeam_utils::CachePadded;
 
+use super::records::Records;
 use crate::{
     outcome::drop_quietly,
     sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell, mutant, prefetch_write, seqcst_for_loom},
@@ -216,50 +217,6 @@ impl<K, T> Ring<K, T> {
         }
     }
 
-    /// Claim holder: the mark of the record at `position`, if it is published (and whether it is by group).
-    #[inline]
-    pub(crate) fn peek(&self, position: u64) -> Option<(u32, bool)> {
-        let cell = self.cell(position);
-        // ORDERING: Acquire pairs with the Release of `fill`.
-        let order = if mutant("ring-read-relaxed") { Ordering::Relaxed } else { Ordering::Acquire };
-        let turn = cell.turn.load(order);
-        if turn & !1 != turn_of(position) {
-            return None;
-        }
-        // SAFETY: published and not given back: the claim holder's.
-        Some((cell.mark.with(|mark| unsafe { *mark }), turn & 1 == 1))
-    }
-
-    /// Claim holder: borrows the key of a record by key that `peek` has shown.
-    ///
-    /// # Safety
-    /// `peek(position)` returned `Some((_, false))` under this claim and the record was not taken.
-    #[inline]
-    pub(crate) unsafe fn key(&self, position: u64) -> &K {
-        // SAFETY: the caller's promise: published by key, and not taken.
-        self.cell(position).key.with(|key| unsafe { (*key).assume_init_ref() })
-    }
-
-    /// Claim holder: moves the key of a record out.
-    ///
-    /// # Safety
-    /// As [`Ring::key`]; once.
-    #[inline]
-    pub(crate) unsafe fn take_key(&self, position: u64) -> K {
-        // SAFETY: the caller's promise.
-        self.cell(position).key.with(|key| unsafe { (*key).assume_init_read() })
-    }
-
-    /// Claim holder: moves the task of a record out.
-    ///
-    /// # Safety
-    /// `peek(position)` returned `Some` under this claim; once.
-    #[inline]
-    pub(crate) unsafe fn take_task(&self, position: u64) -> T {
-        // SAFETY: the caller's promise.
-        self.cell(position).task.with(|task| unsafe { (*task).assume_init_read() })
-    }
-
     /// Claim holder: all positions below `head` are free again. Blocked submitters are looked for next, behind a
     /// fence (`Gate::notify`).
     #[inline]
@@ -267,6 +224,12 @@ impl<K, T> Ring<K, T> {
         // ORDERING: Release pairs with the Acquire load of the head in `reserve`.
         let order = if mutant("ring-head-relaxed") { Ordering::Relaxed } else { Ordering::Release };
         self.head.store(head, order);
+    }
+
+    /// Claim holder that gave back all below `head`: a quarter of the ring or more is free (see flow/gate.rs).
+    pub(crate) fn has_room(&self, head: u64) -> bool {
+        let used = (self.tail.load(Ordering::Relaxed) & !CLOSED).wrapping_sub(head);
+        used <= (self.mask + 1) / 4 * 3
     }
 
     /// The position up to which records are given back.
@@ -293,6 +256,39 @@ impl<K, T> Ring<K, T> {
     }
 }
 
+impl<K, T> Records<K, T> for Ring<K, T> {
+    #[inline]
+    fn peek(&self, position: u64) -> Option<(u32, bool)> {
+        let cell = self.cell(position);
+        // ORDERING: Acquire pairs with the Release of `fill`.
+        let order = if mutant("ring-read-relaxed") { Ordering::Relaxed } else { Ordering::Acquire };
+        let turn = cell.turn.load(order);
+        if turn & !1 != turn_of(position) {
+            return None;
+        }
+        // SAFETY: published and not given back: the claim holder's.
+        Some((cell.mark.with(|mark| unsafe { *mark }), turn & 1 == 1))
+    }
+
+    #[inline]
+    unsafe fn key(&self, position: u64) -> &K {
+        // SAFETY: the caller's promise: published by key, and not taken.
+        self.cell(position).key.with(|key| unsafe { (*key).assume_init_ref() })
+    }
+
+    #[inline]
+    unsafe fn take_key(&self, position: u64) -> K {
+        // SAFETY: the caller's promise.
+        self.cell(position).key.with(|key| unsafe { (*key).assume_init_read() })
+    }
+
+    #[inline]
+    unsafe fn take_task(&self, position: u64) -> T {
+        // SAFETY: the caller's promise.
+        self.cell(position).task.with(|task| unsafe { (*task).assume_init_read() })
+    }
+}
+
 impl<K, T> Drop for Ring<K, T> {
     fn drop(&mut self) {
         // Exclusive: no producer is between reserve and publish, so records run from the head to the first gap.
@@ -312,7 +308,7 @@ impl<K, T> Drop for Ring<K, T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

@@ -8,7 +8,10 @@ use super::{ALL, check};
 use crate::{
     flow::gate::{Filter, Gate},
     group::block::{Block, Group},
-    ingress::ring::{Address, Ring},
+    ingress::{
+        records::Records,
+        ring::{Address, Ring},
+    },
 };
 
 struct World {
@@ -32,10 +35,10 @@ impl World {
             gate: Gate::new(),
             filter: Filter::new(),
             ring: Ring::new(2, 0),
-            block: Block::new(0),
+            block: Block::new(),
         };
         // SAFETY: alone, and the block is not live yet.
-        unsafe { world.block.group.set_key(KEY) };
+        unsafe { world.block.group.set_key(0, KEY) };
         Arc::new(world)
     }
 
@@ -66,7 +69,7 @@ fn room() {
             // SAFETY: shown by `peek`, taken once.
             unsafe { world.ring.take_task(head) };
             world.ring.give_back(head + 1);
-            world.gate.notify();
+            world.gate.notify(|| true);
         }
         submitters.into_iter().for_each(|submitter| submitter.join().unwrap());
         assert_eq!(world.ring.tail().0, 4);

@@ -83,7 +83,7 @@ impl World {
 
     fn halt(&self) {
         self.status.halt();
-        self.idle.wake_all(0);
+        self.idle.wake_all(SUPPRESS - 1);
     }
 
     /// `Worker::find_and_run`, without the spin.
@@ -100,7 +100,9 @@ impl World {
                 if more && !mutant("refill-no-wake") {
                     self.wake();
                 }
-                if std::mem::take(searching) && self.idle.end_search() && !mutant("search-no-chain")
+                if std::mem::take(searching)
+                    && self.idle.end_search(id, SUPPRESS - 1)
+                    && !mutant("search-no-chain")
                 {
                     self.wake();
                 }
@@ -109,7 +111,7 @@ impl World {
             }
         }
         if !*searching {
-            *searching = self.idle.start_search(|| SUPPRESS - 1);
+            *searching = self.idle.start_search(id, SUPPRESS - 1);
         }
         false
     }
@@ -130,12 +132,12 @@ impl World {
             if !self.idle.cancel(id) {
                 searching = true;
             } else if found && !mutant("sleep-no-resume") {
-                self.idle.resume_search();
+                self.idle.resume_search(id, SUPPRESS - 1);
                 searching = true;
             }
         }
         if searching {
-            self.idle.end_search();
+            self.idle.end_search(id, SUPPRESS - 1);
         }
     }
 

@@ -6,20 +6,24 @@ use loom::thread;
 
 use super::{ALL, check, check_plain};
 use crate::{
-    ingress::{barrier::Barrier, lane::Lane, ring::Ring},
+    ingress::{barrier::Barrier, lane::Lane, records::Records, ring::Ring},
     lifecycle::status::Status,
-    shard::flag::Flag,
+    shard::{
+        fenced::{Fenced, Mode},
+        flag::Flag,
+    },
     sync::{AtomicU32, Ordering, yield_now},
 };
 
-type Records = Lane<(), u32>;
+type Lane32 = Lane<(), u32>;
 
 /// Claim holder: takes what is there.
-fn drain(lane: &Records, seen: &mut Vec<u32>) {
+fn drain(lane: &Lane32, seen: &mut Vec<u32>) {
     let (head, tail) = (lane.head(), lane.tail());
+    let records = lane.up_to(tail);
     for position in head..tail {
         // SAFETY: between head and tail, once: the head passes it below.
-        seen.push(unsafe { lane.take(position) }.1);
+        seen.push(unsafe { records.take_task(position) });
     }
     if tail > head {
         lane.give_back(tail);
@@ -30,7 +34,7 @@ fn drain(lane: &Records, seen: &mut Vec<u32>) {
 #[test]
 fn order() {
     check(ALL, || {
-        let lane = Arc::new(Records::new(2));
+        let lane = Arc::new(Lane32::new(2));
         let theirs = lane.clone();
         let producer = thread::spawn(move || {
             let mut head = 0;
@@ -55,7 +59,7 @@ fn order() {
 #[test]
 fn retire() {
     check(ALL, || {
-        let lane = Arc::new(Records::new(2));
+        let lane = Arc::new(Lane32::new(2));
         let theirs = lane.clone();
         let producer = thread::spawn(move || {
             theirs.push(&mut 0, 0, (), 1).expect("room");
@@ -75,7 +79,7 @@ fn retire() {
 #[test]
 fn close() {
     check_plain(ALL, || {
-        let lane = Arc::new(Records::new(2));
+        let lane = Arc::new(Lane32::new(2));
         let status = Arc::new(Status::new());
         let barrier = Barrier::Symmetric;
         let (theirs, running) = (lane.clone(), status.clone());
@@ -101,47 +105,66 @@ fn close() {
 }
 
 /// A lane and the shard's flag: no record is left in a shard that rests.
+fn no_record_is_left(barrier: Barrier, light: bool) {
+    let flag = Arc::new(Flag::new());
+    let fenced = Arc::new(Fenced::new());
+    let mut mode = Mode::new();
+    if light {
+        mode.looked(1_000, &fenced);
+        assert!(!mode.is_fenced());
+    }
+    assert!(flag.ring());
+    let lane = Arc::new(Lane32::new(2));
+    let listed = Arc::new(AtomicU32::new(0));
+    let ring = Ring::<(), u32>::new(2, 0);
+    let producer = {
+        let (lane, flag, fenced) = (lane.clone(), flag.clone(), fenced.clone());
+        let listed = listed.clone();
+        thread::spawn(move || {
+            let mut head = 0;
+            for task in 1..=2 {
+                lane.push(&mut head, 0, (), task).expect("room");
+                fenced.after_push(barrier);
+                if flag.ring() {
+                    // ORDERING: Release pairs with the Acquire below, as push and take of an inbox do.
+                    listed.fetch_add(1, Ordering::Release);
+                }
+            }
+        })
+    };
+    let mut seen = Vec::new();
+    let mut look = || loop {
+        drain(&lane, &mut seen);
+        let mut last = || {
+            mode.pay(&fenced, barrier);
+            lane.tail() != lane.head()
+        };
+        if flag.rest(&ring, 0, barrier, Some(&mut last)) {
+            return;
+        }
+    };
+    let take = || {
+        // ORDERING: Acquire, and Relaxed when there is none: see above.
+        listed
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, |units| units.checked_sub(1))
+            .is_ok()
+    };
+    look();
+    producer.join().unwrap();
+    while take() {
+        look();
+    }
+    assert_eq!(seen, [1, 2], "a record is left in a shard that rests");
+}
+
+/// A busy shard that goes to rest.
 #[test]
 fn idle() {
-    check_plain(ALL, || {
-        let flag = Arc::new(Flag::new());
-        assert!(flag.ring());
-        let lane = Arc::new(Records::new(2));
-        let listed = Arc::new(AtomicU32::new(0));
-        let ring = Ring::<(), u32>::new(2, 0);
-        let barrier = Barrier::Symmetric;
-        let producer = {
-            let (lane, flag, listed) = (lane.clone(), flag.clone(), listed.clone());
-            thread::spawn(move || {
-                let mut head = 0;
-                for task in 1..=2 {
-                    lane.push(&mut head, 0, (), task).expect("room");
-                    barrier.light();
-                    if flag.ring() {
-                        // ORDERING: Release pairs with the Acquire below, as push and take of an inbox do.
-                        listed.fetch_add(1, Ordering::Release);
-                    }
-                }
-            })
-        };
-        let mut seen = Vec::new();
-        let mut look = || loop {
-            drain(&lane, &mut seen);
-            if flag.rest(&ring, 0, barrier, Some(&|| lane.tail() != lane.head())) {
-                return;
-            }
-        };
-        let take = || {
-            // ORDERING: Acquire, and Relaxed when there is none: see above.
-            listed
-                .fetch_update(Ordering::Acquire, Ordering::Relaxed, |units| units.checked_sub(1))
-                .is_ok()
-        };
-        look();
-        producer.join().unwrap();
-        while take() {
-            look();
-        }
-        assert_eq!(seen, [1, 2], "a record is left in a shard that rests");
-    });
+    check_plain(ALL, || no_record_is_left(Barrier::Symmetric, true));
+}
+
+/// A shard with few records: there is no barrier but the fences.
+#[test]
+fn idle_fenced() {
+    check_plain(ALL, || no_record_is_left(Barrier::Absent, false));
 }

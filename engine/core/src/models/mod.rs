@@ -7,17 +7,23 @@
 //! BGRP_MUTANT=ring-publish-relaxed ...the same...
 //! ```
 //!
-//! What loom does not do: it treats SeqCst accesses as AcqRel (see `seqcst_for_loom` in sync.rs), it knows no time,
-//! and it explores up to a number of preemptions (`LOOM_MAX_PREEMPTIONS` sets another one).
+//! What loom does not do: it treats SeqCst accesses as AcqRel (see `seqcst_for_loom` in sync.rs), it knows no time, it
+//! forgets loads (sync/seen.rs does not let it), and it explores up to a number of preemptions (`LOOM_MAX_PREEMPTIONS` sets another one).
 
+mod close;
+mod deque;
 mod gate;
 mod hand;
 mod idle;
 mod inbox;
 mod lane;
+mod reclaim;
 mod ring;
+mod row;
 mod run_flag;
+mod segments;
 mod timers;
+mod tiny;
 mod watch;
 
 /// Every mutant of the crate with the models that must fail with it. `.ci/mutants` reads this list.
@@ -46,6 +52,10 @@ const MUTANTS: &[(&str, &str)] = &[
     ("end-linger-no-cas", "models::run_flag::linger"),
     ("inbox-push-relaxed", "models::inbox::"),
     ("inbox-take-relaxed", "models::inbox::"),
+    ("row-no-ask", "models::row::thief"),
+    ("row-fill-unlocked", "models::row::refill"),
+    ("barrier-light-missing", "models::row::thief"),
+    ("barrier-heavy-missing", "models::row::thief"),
     ("wake-no-fence", "models::idle::one_sleeper"),
     ("sleep-no-fence", "models::idle::one_sleeper"),
     ("sleep-no-recheck", "models::idle::one_sleeper"),
@@ -70,6 +80,13 @@ const MUTANTS: &[(&str, &str)] = &[
     ("hand-lay-relaxed", "models::hand::"),
     ("barrier-light-missing", "models::hand::"),
     ("barrier-heavy-missing", "models::hand::"),
+    ("stolen-no-wake", "models::deque::hand_over"),
+    ("unpin-at-once", "models::reclaim::stale_handle"),
+    ("reclaim-pinned", "models::reclaim::stale_handle"),
+    ("collect-leaves-gap", "models::close::halt_and_submit"),
+    ("settle-relaxed", "models::segments::of_an_idle_group"),
+    ("load-relaxed", "models::segments::of_an_idle_group"),
+    ("publish-relaxed", "models::segments::used_up"),
     ("lane-publish-relaxed", "models::lane::order"),
     ("lane-read-relaxed", "models::lane::order"),
     ("lane-head-relaxed", "models::lane::order"),
@@ -78,6 +95,8 @@ const MUTANTS: &[(&str, &str)] = &[
     ("lane-end-relaxed", "models::lane::close"),
     ("barrier-light-missing", "models::lane::close"),
     ("barrier-heavy-missing", "models::lane::close"),
+    ("fenced-no-fence", "models::lane::idle_fenced"),
+    ("rest-no-fence", "models::lane::idle_fenced"),
     ("barrier-light-missing", "models::lane::idle"),
     ("barrier-heavy-missing", "models::lane::idle"),
 ];
@@ -108,6 +127,13 @@ fn check_plain(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     crate::sync::SEQCST_IS_PLAIN.set(true);
     check(preemptions, model);
     crate::sync::SEQCST_IS_PLAIN.set(false);
+}
+
+/// As [`check`], with every load seen (sync/seen.rs).
+fn check_seen(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let before = crate::sync::SEEN.replace(true);
+    check(preemptions, model);
+    crate::sync::SEEN.set(before);
 }
 
 #[test]

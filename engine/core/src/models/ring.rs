@@ -8,6 +8,7 @@ use super::{ALL, check, check_plain};
 use crate::{
     ingress::{
         barrier::Barrier,
+        records::Records as _,
         ring::{Address, Refused, Ring},
     },
     shard::flag::Flag,

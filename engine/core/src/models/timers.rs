@@ -67,7 +67,7 @@ fn an_earlier_entry() {
 #[test]
 fn a_keeper_that_leaves() {
     check(ALL, || {
-        let stealers = [(); 2].map(|()| crossbeam_deque::Worker::new_fifo().stealer());
+        let stealers = [(); 2].map(|()| crate::ready::deque::Deque::new_fifo().stealer());
         let ready = Arc::new(Ready::new(stealers.into(), Arc::new(VirtualClock::new())));
         let timers = Arc::new(Timers::<u32, u32>::new(0));
         ready.idle.announce(0, false);
@@ -78,7 +78,7 @@ fn a_keeper_that_leaves() {
             // `Worker::sleep`, then `Worker::find_and_run`.
             let owes = theirs.unkeep(1);
             let searching = !idle.idle.cancel(1);
-            if searching && idle.idle.end_search() {
+            if searching && idle.idle.end_search(1, 0) {
                 idle.wake();
             }
             if owes && theirs.any() {

@@ -1,24 +1,28 @@
 //! The sharded ready list: which groups and shards wait for a worker, in which order.
 //!
 //! A *unit* is a shard with records or a group with a run token. It is at one place at a time: an inbox (pushed by
-//! anyone), a worker's deque (pushed by its owner, stealable), or the overflow list (first in, first out, shared).
+//! anyone), a worker's row (the groups of its last look, ready/row.rs), a worker's deque (pushed by its owner,
+//! stealable), or the overflow list (first in, first out, shared).
 //!
-//! Order: a unit that becomes ready goes behind all that are ready already: to the tail of the worker's deque while
+//! Order: the groups of a look run at once, each of them once; any other unit that becomes ready goes behind all that are ready already: to the tail of the worker's deque while
 //! everything fits into deques, otherwise to the tail of the overflow list (ready/overflow.rs).
 
+pub(crate) mod deque;
 pub(crate) mod inbox;
 pub(crate) mod link;
 pub(crate) mod overflow;
+pub(crate) mod row;
 
 use std::sync::Arc;
 
-use crossbeam_deque::Stealer;
 use crossbeam_utils::CachePadded;
 
 use self::{
+    deque::Stealer,
     inbox::Inbox,
     link::{Chain, Unit},
     overflow::Overflow,
+    row::Row,
 };
 use crate::{
     sync::{AtomicU32, Ordering},
@@ -32,6 +36,7 @@ use crate::{
 pub(crate) struct Post {
     pub(crate) inbox: Inbox,
     pub(crate) stealer: Stealer<Unit>,
+    pub(crate) row: Row,
     /// Steps of the worker; one that does not move has a long task in hand.
     pub(crate) steps: AtomicU32,
     pub(crate) counters: Counters,
@@ -54,6 +59,7 @@ impl Ready {
                 CachePadded::new(Post {
                     inbox: Inbox::new(),
                     stealer,
+                    row: Row::new(),
                     steps: AtomicU32::new(0),
                     counters: Counters::new(),
                 })
@@ -65,7 +71,7 @@ impl Ready {
     /// From any thread: a unit for the worker with this index (or for whoever takes it first).
     pub(crate) fn send(&self, worker: usize, unit: Unit) {
         self.posts[worker].inbox.push(unit);
-        self.wake();
+        self.wake_near(worker);
     }
 
     /// From any thread: units for the tail of the ready list.
@@ -89,6 +95,12 @@ impl Ready {
         self.idle.wake(|| self.clock.now());
     }
 
+    /// As [`Ready::wake`], for a unit that is at this worker.
+    #[inline]
+    pub(crate) fn wake_near(&self, worker: usize) {
+        self.idle.wake_near(Some(worker), || self.clock.now());
+    }
+
     /// Sees to it that somebody keeps the time.
     pub(crate) fn call_keeper(&self, call: KeeperCall) {
         match call {
@@ -105,7 +117,10 @@ impl Ready {
     /// A look at every place where a unit can be. Who must not miss one fences first.
     pub(crate) fn has_units(&self) -> bool {
         !self.overflow.is_empty()
-            || self.posts.iter().any(|post| !post.inbox.is_empty() || !post.stealer.is_empty())
+            || self
+                .posts
+                .iter()
+                .any(|post| !post.inbox.is_empty() || !post.stealer.is_empty() || post.row.waits())
     }
 
     /// The other worker's step counter.

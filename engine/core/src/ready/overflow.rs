@@ -8,11 +8,11 @@
 //! user code under it.
 
 use super::link::{Chain, Unit};
-use crate::sync::{AtomicUsize, Mutex, Ordering};
+use crate::sync::{AtomicUsize, Mutex, Ordering, sized};
 
 /// Units in one worker's deque, at most. `crossbeam-deque` keeps its first buffer of 64 up to here, and allocates
 /// beyond.
-pub(crate) const DEQUE_LIMIT: usize = 64;
+pub(crate) const DEQUE_LIMIT: usize = sized(64, 2);
 
 /// See the module text.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ impl Overflow {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::ptr::NonNull;
 

@@ -4,12 +4,19 @@
 //! takes a handle, adds a lane or reads statistics takes the same lock for a moment. No task runs under it, and of
 //! user code only `Eq` of keys.
 
-use std::{collections::VecDeque, ptr::NonNull, sync::Arc};
+use std::{
+    collections::{HashMap, VecDeque},
+    ptr::NonNull,
+    sync::Arc,
+};
 
-use super::map::Map;
+use ahash::RandomState;
+
+use super::{fenced::Mode, map::Map, warm::Warm};
 use crate::{
-    group::block::{Block, Group, Slab},
+    group::block::{Block, Flags, Group, Slab},
     ingress::lane::Lane,
+    topology::memory::Home,
 };
 
 /// See the module text.
@@ -19,14 +26,20 @@ pub(crate) struct Back<K, T, S> {
     /// The next position of the shard's ring.
     pub(crate) head: u64,
     pub(crate) lanes: Vec<Arc<Lane<K, T>>>,
+    /// The lane to begin with.
+    pub(crate) first_lane: usize,
     /// Records of lanes that are gone.
     pub(crate) retired: u64,
-    /// Looks in a row that found nothing while there are lanes.
+    /// How producers with lanes look at the flag.
+    pub(crate) mode: Mode,
+    /// Looks in a row that found nothing, where there are lanes.
     pub(crate) empty_looks: u32,
-    /// Groups with a segment, oldest first (see demux.rs).
-    pub(crate) attached: VecDeque<u32>,
+    /// Groups with a segment.
+    pub(crate) warm: Warm,
     /// Where the sweep for idle groups goes on.
     pub(crate) hand: u32,
+    /// Handles by the index of their group.
+    pins: HashMap<u32, u32, RandomState>,
     /// Pins of handles that are gone, each with the position of the ring from which on no record of its handle comes.
     pub(crate) unpins: VecDeque<(u64, u32)>,
     /// Groups that exist.
@@ -35,23 +48,30 @@ pub(crate) struct Back<K, T, S> {
     pub(crate) counted: u32,
     /// Groups ever made.
     pub(crate) made: u64,
+    /// As many of them have paid for a sweep (shard/reclaim.rs).
+    pub(crate) swept: u64,
 }
 
 impl<K, T, S> Back<K, T, S> {
-    pub(crate) fn new(shard: u32) -> Self {
+    /// The back of a shard whose groups lie on `home`.
+    pub(crate) fn new(home: Home) -> Self {
         Self {
             map: Map::new(),
-            slab: Slab::new(shard),
+            slab: Slab::new(home),
             head: 0,
             lanes: Vec::new(),
+            first_lane: 0,
             retired: 0,
+            mode: Mode::new(),
             empty_looks: 0,
-            attached: VecDeque::new(),
+            warm: Warm::new(),
             hand: 0,
+            pins: HashMap::default(),
             unpins: VecDeque::new(),
             live: 0,
             counted: 0,
             made: 0,
+            swept: 0,
         }
     }
 
@@ -81,10 +101,8 @@ impl<K, T, S> Back<K, T, S> {
         let group = self.group(index);
         // SAFETY: we hold the claim and the block is free.
         unsafe {
-            group.set_key(key);
-            let producer = group.producer();
-            producer.live = true;
-            producer.hash = hash;
+            group.set_key(hash, key);
+            group.producer().flags.set(Flags::LIVE);
         }
         self.map.insert(hash, index);
         self.live += 1;
@@ -92,14 +110,31 @@ impl<K, T, S> Back<K, T, S> {
         index
     }
 
+    /// One handle more.
+    pub(crate) fn pin(&mut self, index: u32) {
+        *self.pins.entry(index).or_insert(0) += 1;
+        // SAFETY: we hold the claim.
+        unsafe { self.group(index).producer() }.flags.set(Flags::PINNED);
+    }
+
     /// One handle less.
     pub(crate) fn unpin(&mut self, index: u32) {
-        // SAFETY: we hold the claim.
-        let pins = unsafe { &mut self.group(index).producer().pins };
-        // A count that has reached its end says nothing any more: then the group stays.
-        if *pins < u16::MAX {
-            *pins -= 1;
+        let Some(pins) = self.pins.get_mut(&index) else {
+            debug_assert!(false, "group {index} is not pinned");
+            return;
+        };
+        *pins -= 1;
+        if *pins == 0 {
+            self.pins.remove(&index);
+            // SAFETY: we hold the claim.
+            unsafe { self.group(index).producer() }.flags.clear(Flags::PINNED);
         }
+    }
+
+    /// Bytes of map, blocks and pins.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let pins = self.pins.capacity() * size_of::<(u32, u32)>();
+        self.map.heap_bytes() + self.slab.heap_bytes() + pins
     }
 
     /// Handles that were dropped let go of their groups once their last record was taken.
@@ -116,6 +151,18 @@ impl<K, T, S> Back<K, T, S> {
     /// Records that came in, through the lanes of this shard.
     pub(crate) fn lane_records(&self) -> u64 {
         self.retired + self.lanes.iter().map(|lane| lane.tail()).sum::<u64>()
+    }
+
+    /// Lanes whose producer is gone and whose records were taken.
+    pub(crate) fn remove_spent_lanes(&mut self) {
+        let retired = &mut self.retired;
+        self.lanes.retain(|lane| {
+            let spent = lane.is_spent();
+            if spent {
+                *retired += lane.tail();
+            }
+            !spent
+        });
     }
 
     /// A lane has a record.

@@ -8,8 +8,7 @@
 //! 3. Publish each touched group, once: by a plain store when it was quiet, otherwise by one read-modify-write.
 //!    What becomes busy is handed out as units.
 //!
-//! A group that goes idle keeps its segment for a while: the oldest ones give it up once more than
-//! [`WARM_SEGMENTS`] of the shard's groups have one.
+//! A group that goes idle keeps its segment for a while (shard/warm.rs).
 //!
 //! A panic in `Eq` of a key costs the one task whose key it was.
 
@@ -23,20 +22,15 @@ use super::back::Back;
 use crate::{
     front::Door,
     group::{
-        block::Group,
-        ring::{End, Pool},
+        block::{Block, Group},
+        ring::End,
+        segment::Pool,
         state::{Published, State},
     },
-    ingress::{
-        lane::Lane,
-        ring::{Address, Ring},
-    },
+    ingress::records::Records,
     outcome::{Failure, FailureKind},
     sync::prefetch,
 };
-
-/// Groups of a shard that may keep their segment while they are idle.
-pub(crate) const WARM_SEGMENTS: usize = 256;
 
 /// A group that got tasks in this chunk.
 #[derive(Debug)]
@@ -75,6 +69,8 @@ const BLOCK_AHEAD: u64 = 8;
 /// A map of this many bytes stays in the nearest caches by itself.
 const NEAR_MAP: usize = 16 << 10;
 const NO_GROUP: u32 = u32::MAX;
+/// Records of one chunk, at most: a group counts those that it got in 16 bits.
+const MOST: u32 = u16::MAX as u32;
 
 /// What was seen of the records just ahead: mark, whether by group, and the group that it probably is (the first entry
 /// of the map with these hash bits; the key is compared when the record's turn comes).
@@ -86,15 +82,16 @@ impl Ahead {
     }
 
     #[inline]
-    fn look<K, T, S>(&mut self, ring: &Ring<K, T>, back: &Back<K, T, S>, position: u64) {
-        self.0[(position % BLOCK_AHEAD) as usize] = ring.peek(position).map(|(mark, by_group)| {
-            let candidate =
-                if by_group { mark } else { back.map.get(mark, |_| true).unwrap_or(NO_GROUP) };
-            if candidate != NO_GROUP {
-                prefetch_block(back, candidate);
-            }
-            (mark, by_group, candidate)
-        });
+    fn look<K, T, S>(&mut self, records: &impl Records<K, T>, back: &Back<K, T, S>, position: u64) {
+        self.0[(position % BLOCK_AHEAD) as usize] =
+            records.peek(position).map(|(mark, by_group)| {
+                let candidate =
+                    if by_group { mark } else { back.map.get(mark, |_| true).unwrap_or(NO_GROUP) };
+                if candidate != NO_GROUP {
+                    prefetch_block(back, candidate);
+                }
+                (mark, by_group, candidate)
+            });
     }
 
     #[inline]
@@ -107,7 +104,9 @@ impl Ahead {
 fn prefetch_block<K, T, S>(back: &Back<K, T, S>, index: u32) {
     let block = back.slab.at(index).as_ptr();
     prefetch(block);
-    prefetch(block.cast::<u8>().wrapping_add(64));
+    if size_of::<Block<K, T, S>>() > 64 {
+        prefetch(block.cast::<u8>().wrapping_add(64));
+    }
 }
 
 /// One worker's hand in a shard.
@@ -119,177 +118,151 @@ pub(crate) struct Demux<'a, K, T, S> {
 }
 
 impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
-    /// Takes at most `most` records from the ring and from each lane. Returns how many.
+    /// Takes at most `most` records from the ring and from each lane, [`MOST`] in all. Returns how many.
     pub(crate) fn chunk(&mut self, most: u32) -> u32 {
-        let mut taken = self.drain_ring(most);
+        let door = self.door;
+        let start = self.back.head;
+        self.back.head = self.drain(&door.ring, start, start + u64::from(most.min(MOST)));
+        let mut taken = (self.back.head - start) as u32;
+        if taken > 0 {
+            door.ring.give_back(self.back.head);
+        }
+        let mut room = false;
         if !self.back.lanes.is_empty() {
-            taken += self.drain_lanes(most);
+            let laned = self.drain_lanes(most, MOST - taken, &mut room);
+            self.back.mode.looked(laned, &door.fenced);
+            taken += laned;
+        }
+        if taken > 0 {
+            let head = self.back.head;
+            door.gate.notify(|| room || (head > start && door.ring.has_room(head)));
         }
         taken
     }
 
-    fn drain_ring(&mut self, most: u32) -> u32 {
-        let start = self.back.head;
-        let end = start + u64::from(most);
-        loop {
-            // A panic in `Eq` leaves `head` at the record whose key it was.
-            let run = catch_unwind(AssertUnwindSafe(|| self.run_ring(end)));
-            let Err(payload) = run else { break };
-            let position = self.back.head;
-            self.back.head += 1;
-            // SAFETY: `run_ring` saw the record and took nothing of it; it is passed by the head now.
-            let (key, task) =
-                unsafe { (self.door.ring.take_key(position), self.door.ring.take_task(position)) };
-            self.reject(key, task, payload);
+    /// Lanes take turns to be the first, so that none starves when the chunk ends early. `room`: one of them has room for a
+    /// producer that waits.
+    fn drain_lanes(&mut self, most: u32, mut left: u32, room: &mut bool) -> u32 {
+        let lanes = std::mem::take(&mut self.back.lanes);
+        let before = left;
+        let first = self.back.first_lane % lanes.len();
+        let mut seen = 0;
+        for lane in lanes[first..].iter().chain(&lanes[..first]) {
+            if left == 0 {
+                break;
+            }
+            let start = lane.head();
+            let tail = lane.tail();
+            let end = tail.min(start + u64::from(most.min(left)));
+            let head = self.drain(&lane.up_to(end), start, end);
+            if head > start {
+                lane.give_back(head);
+                *room |= lane.has_room(head, tail);
+            }
+            left -= (head - start) as u32;
+            seen += 1;
         }
-        if self.back.head != start {
-            self.door.ring.give_back(self.back.head);
-            self.door.gate.notify();
-        }
-        (self.back.head - start) as u32
+        self.back.first_lane = first + if seen == lanes.len() { 1 } else { seen };
+        self.back.lanes = lanes;
+        self.back.remove_spent_lanes();
+        before - left
     }
 
-    fn run_ring(&mut self, end: u64) {
+    /// Moves the records from `head` to `end`, or to the first that is not published. Returns where it stopped.
+    fn drain(&mut self, records: &impl Records<K, T>, mut head: u64, end: u64) -> u64 {
+        loop {
+            // A panic in `Eq` leaves `head` at the record whose key it was.
+            let run = catch_unwind(AssertUnwindSafe(|| self.run(records, &mut head, end)));
+            let Err(payload) = run else { return head };
+            // SAFETY: `run` saw the record and took nothing of it; it is passed by the head now.
+            let (key, task) = unsafe { (records.take_key(head), records.take_task(head)) };
+            head += 1;
+            self.reject(key, task, payload);
+        }
+    }
+
+    fn run(&mut self, records: &impl Records<K, T>, head: &mut u64, end: u64) {
         if self.back.map.heap_bytes() > NEAR_MAP {
-            self.run_far(end);
+            self.run_far(records, head, end);
         } else {
-            self.run_near(end);
+            self.run_near(records, head, end);
         }
     }
 
     /// Few groups: they stay in the caches by themselves, and a look ahead only costs.
-    fn run_near(&mut self, end: u64) {
-        let ring = &self.door.ring;
-        while self.back.head < end {
-            let position = self.back.head;
-            let Some((mark, by_group)) = ring.peek(position) else { return };
-            self.sort(position, mark, by_group, NO_GROUP);
+    fn run_near(&mut self, records: &impl Records<K, T>, head: &mut u64, end: u64) {
+        while *head < end {
+            let Some((mark, by_group)) = records.peek(*head) else { return };
+            self.sort(records, head, mark, by_group, NO_GROUP);
         }
     }
 
     /// Many groups: map and control blocks are fetched ahead, so that their cache misses overlap.
-    fn run_far(&mut self, end: u64) {
-        let ring = &self.door.ring;
+    fn run_far(&mut self, records: &impl Records<K, T>, head: &mut u64, end: u64) {
         let mut ahead = Ahead::new();
-        for position in self.back.head..(self.back.head + MAP_AHEAD).min(end) {
+        for position in *head..(*head + MAP_AHEAD).min(end) {
             // The look-ahead reads cells that may not be published: `peek` says so.
-            if let Some((hash, false)) = ring.peek(position) {
+            if let Some((hash, false)) = records.peek(position) {
                 self.back.map.prefetch(hash);
             }
         }
-        for position in self.back.head..(self.back.head + BLOCK_AHEAD).min(end) {
-            ahead.look(ring, self.back, position);
+        for position in *head..(*head + BLOCK_AHEAD).min(end) {
+            ahead.look(records, self.back, position);
         }
-        while self.back.head < end {
-            let position = self.back.head;
-            if let Some((hash, false)) = ring.peek(position + MAP_AHEAD) {
+        while *head < end {
+            if let Some((hash, false)) = records.peek(*head + MAP_AHEAD) {
                 self.back.map.prefetch(hash);
             }
-            let seen = ahead.take(position);
-            if position + BLOCK_AHEAD < end {
-                ahead.look(ring, self.back, position + BLOCK_AHEAD);
+            let seen = ahead.take(*head);
+            if *head + BLOCK_AHEAD < end {
+                ahead.look(records, self.back, *head + BLOCK_AHEAD);
             }
             let (mark, by_group, candidate) = match seen {
                 Some(seen) => seen,
                 // It was not published when we looked ahead.
-                None => match ring.peek(position) {
+                None => match records.peek(*head) {
                     Some((mark, by_group)) => (mark, by_group, NO_GROUP),
                     None => return,
                 },
             };
-            self.sort(position, mark, by_group, candidate);
+            self.sort(records, head, mark, by_group, candidate);
         }
     }
 
     /// Moves the published record at the head to its group. `candidate` is the group that it probably belongs to.
     #[inline(always)]
-    fn sort(&mut self, position: u64, mark: u32, by_group: bool, candidate: u32) {
-        let ring = &self.door.ring;
+    fn sort(
+        &mut self,
+        records: &impl Records<K, T>,
+        head: &mut u64,
+        mark: u32,
+        by_group: bool,
+        candidate: u32,
+    ) {
+        let position = *head;
         let index = if by_group {
             mark
         } else {
             // SAFETY: published by key and not taken.
-            let key = unsafe { ring.key(position) };
+            let key = unsafe { records.key(position) };
             // SAFETY: the map holds live groups only, and we hold the claim.
             let known = candidate != NO_GROUP && unsafe { self.back.group(candidate).key() } == key;
             match if known { Some(candidate) } else { self.back.find(mark, key) } {
                 Some(index) => {
                     if std::mem::needs_drop::<K>() {
                         // SAFETY: as above; the head passes it below.
-                        self.scratch.garbage_keys.push(unsafe { ring.take_key(position) });
+                        self.scratch.garbage_keys.push(unsafe { records.take_key(position) });
                     }
                     index
                 }
                 // SAFETY: as above.
-                None => self.back.make(mark, unsafe { ring.take_key(position) }),
+                None => self.back.make(mark, unsafe { records.take_key(position) }),
             }
         };
-        self.back.head = position + 1;
+        *head = position + 1;
         // SAFETY: published; the head has passed it, so it is taken once.
-        let task = unsafe { ring.take_task(position) };
+        let task = unsafe { records.take_task(position) };
         self.append(index, task);
-    }
-
-    fn prefetch_group(&self, mark: u32) {
-        if let Some(index) = self.back.map.get(mark, |_| true) {
-            prefetch_block(self.back, index);
-        }
-    }
-
-    fn drain_lanes(&mut self, most: u32) -> u32 {
-        let mut taken = 0;
-        let mut i = 0;
-        while i < self.back.lanes.len() {
-            let lane = self.back.lanes[i].clone();
-            taken += self.drain_lane(&lane, most);
-            if lane.is_spent() {
-                self.back.retired += lane.tail();
-                self.back.lanes.swap_remove(i);
-            } else {
-                i += 1;
-            }
-        }
-        taken
-    }
-
-    fn drain_lane(&mut self, lane: &Lane<K, T>, most: u32) -> u32 {
-        let start = lane.head();
-        let end = lane.tail().min(start + u64::from(most));
-        for position in start..(start + MAP_AHEAD).min(end) {
-            self.back.map.prefetch(lane.hash(position));
-        }
-        for position in start..end {
-            if position + MAP_AHEAD < end {
-                self.back.map.prefetch(lane.hash(position + MAP_AHEAD));
-            }
-            if position + BLOCK_AHEAD < end {
-                self.prefetch_group(lane.hash(position + BLOCK_AHEAD));
-            }
-            // SAFETY: between head and tail, once.
-            let (Address::Key(hash, key), task) = (unsafe { lane.take(position) }) else {
-                unreachable!("lanes carry keys")
-            };
-            let found = catch_unwind(AssertUnwindSafe(|| self.back.find(hash, &key)));
-            let index = match found {
-                Ok(Some(index)) => {
-                    if std::mem::needs_drop::<K>() {
-                        self.scratch.garbage_keys.push(key);
-                    }
-                    index
-                }
-                Ok(None) => self.back.make(hash, key),
-                Err(payload) => {
-                    self.reject(key, task, payload);
-                    continue;
-                }
-            };
-            self.append(index, task);
-        }
-        if end > start {
-            lane.give_back(end);
-            self.door.gate.notify();
-        }
-        (end - start) as u32
     }
 
     #[cold]
@@ -303,23 +276,23 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
         let group = self.back.group(index);
         // SAFETY: we hold the claim, and this is the one reference.
         let producer = unsafe { group.producer() };
-        if producer.pending == 0 {
+        if *producer.pending == 0 {
             let state = group.word.load();
             let quiet = state.is_quiet().then_some(state);
-            if quiet.is_some() && !producer.tail.is_detached() {
+            if quiet.is_some() {
                 // SAFETY: quiet under the claim: the consumer side is ours.
-                End::rewind(&mut producer.tail, unsafe { &mut group.consumer().head });
+                let head = unsafe { group.head() };
+                if producer.tail.is_detached() {
+                    *producer.tail = self.back.segment_for(index, producer.flags, self.pool);
+                    *head = *producer.tail;
+                } else {
+                    End::rewind(producer.tail, head);
+                }
             }
             self.scratch.touched.push(Touched { group: NonNull::from(group), quiet });
         }
-        producer.pending += 1;
-        if producer.tail.push(self.pool, task) {
-            // SAFETY: a group without a segment is quiet, so under the claim the consumer side is ours too.
-            unsafe { group.consumer().head = producer.tail.start() };
-            if !std::mem::replace(&mut producer.listed, true) {
-                self.back.attached.push_back(index);
-            }
-        }
+        *producer.pending += 1;
+        producer.tail.push(self.pool, task);
     }
 }
 
@@ -342,7 +315,7 @@ impl<K, T> Touched<K, T> {
     pub(crate) fn publish(&self) -> Grown {
         let group = self.group();
         // SAFETY: we hold the claim.
-        let added = std::mem::take(unsafe { &mut group.producer().pending });
+        let added = u32::from(std::mem::take(unsafe { group.producer().pending }));
         match self.quiet {
             Some(state) => {
                 group.word.activate(state, added);

@@ -22,7 +22,7 @@
 //! | heavy barrier for unpublished | fence | light barrier of the producer | models::ring `idle_gap`, mutants `barrier-light-missing`, `barrier-heavy-missing` |
 //! | `ring`: IDLE to READY | SeqCst CAS | other producers: one of them gets the unit | models::ring `idle`, mutant `flag-ring-no-cas` |
 
-use crate::ingress::{barrier::Barrier, ring::Ring};
+use crate::ingress::{barrier::Barrier, records::Records, ring::Ring};
 use crate::sync::{AtomicU32, Ordering, mutant, seqcst_for_loom};
 
 const IDLE: u32 = 0;
@@ -56,13 +56,14 @@ impl Flag {
     }
 
     /// Claim holder that found the ring empty at `head`: gives the duty up. `true`: the shard rests, the unit is
-    /// gone. `false`: there is more, the caller still (or again) holds the unit.
+    /// gone. `false`: there is more, the caller still (or again) holds the unit. `lanes` pays for
+    /// the order (`Mode::pay`) and looks whether one of them has a record.
     pub(crate) fn rest<K, T>(
         &self,
         ring: &Ring<K, T>,
         head: u64,
         barrier: Barrier,
-        lanes: Option<&dyn Fn() -> bool>,
+        lanes: Option<&mut dyn FnMut() -> bool>,
     ) -> bool {
         if mutant("flag-rest-relaxed") {
             self.0.store(IDLE, Ordering::Relaxed);
@@ -82,11 +83,12 @@ impl Flag {
                 }
                 crate::sync::spin_hint();
             }
-        } else if lanes.is_none() {
-            return true;
+            barrier.heavy();
+            if ring.peek(head).is_some() {
+                return !self.ring();
+            }
         }
-        barrier.heavy();
-        if ring.peek(head).is_some() || lanes.is_some_and(|any| any()) {
+        if lanes.is_some_and(|look| look()) {
             return !self.ring();
         }
         true

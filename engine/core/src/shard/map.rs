@@ -42,13 +42,13 @@
 
 use std::mem;
 
+use super::table::{SEGMENT, Table, VACANT, pack};
+#[cfg(test)]
+use super::table::{hash_of, index_of};
 use crate::sync::mutant;
 
 /// Slots of the table being left that one `insert` or `remove` visits at most.
 pub(crate) const MOVES_PER_OP: usize = 16;
-
-/// Slots that are allocated and released at once: 32 KB. Few in tests, which then cross many edges.
-const SEGMENT: usize = if cfg!(any(test, fuzzing)) { 32 } else { 4096 };
 
 const MIN_BITS: u32 = 4;
 const MAX_BITS: u32 = 32;
@@ -234,9 +234,11 @@ impl Leaving {
     fn step(&mut self) -> Option<u64> {
         let slot = self.next;
         self.next = slot.wrapping_sub(1) & self.table.mask;
-        let entry = self.table.at(slot);
+        // SAFETY: `next` is a slot of the table, which has some: it was left because it was full of them.
+        let entry = unsafe { self.table.at(slot) };
         if entry != VACANT {
-            self.table.set(slot, VACANT);
+            // SAFETY: as above.
+            unsafe { self.table.set(slot, VACANT) };
             self.len -= 1;
         }
         // The segment of `stop` is the first and the last one, and goes with the table.
@@ -245,173 +247,6 @@ impl Leaving {
         }
         (entry != VACANT).then_some(entry)
     }
-}
-
-const VACANT: u64 = 0;
-
-fn pack(hash: u32, index: u32) -> u64 {
-    u64::from(hash) << 32 | (u64::from(index) + 1)
-}
-
-fn hash_of(entry: u64) -> u32 {
-    (entry >> 32) as u32
-}
-
-fn index_of(entry: u64) -> u32 {
-    (entry as u32).wrapping_sub(1)
-}
-
-/// A power of two of slots, probed one after the other; or none at all.
-///
-/// They are in segments, so that a large table is neither cleared nor released at once (I5). A
-/// segment of no slots stands for one that is all vacant.
-#[derive(Default)]
-struct Table {
-    segments: Box<[Box<[u64]>]>,
-    /// Slots, less one; 0 for no slots.
-    mask: usize,
-    shift: u32,
-    /// Segments that have their slots.
-    allocated: usize,
-}
-
-impl Table {
-    fn new(bits: u32) -> Self {
-        let slots = 1usize << bits;
-        let segments = (0..slots.div_ceil(SEGMENT)).map(|_| Box::default()).collect();
-        Self { segments, mask: slots - 1, shift: 32 - bits, allocated: 0 }
-    }
-
-    fn slots(&self) -> usize {
-        if self.segments.is_empty() { 0 } else { self.mask + 1 }
-    }
-
-    /// Binary logarithm of the slots; 0 for a table that has none.
-    fn bits(&self) -> u32 {
-        if self.segments.is_empty() { 0 } else { 32 - self.shift }
-    }
-
-    fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.segments) + self.allocated * self.slots().min(SEGMENT) * size_of::<u64>()
-    }
-
-    #[inline]
-    fn home(&self, hash: u32) -> usize {
-        (hash >> self.shift) as usize
-    }
-
-    fn at(&self, slot: usize) -> u64 {
-        self.segments[slot / SEGMENT].get(slot % SEGMENT).copied().unwrap_or(VACANT)
-    }
-
-    fn set(&mut self, slot: usize, entry: u64) {
-        let segment = &mut self.segments[slot / SEGMENT];
-        if segment.is_empty() {
-            // Zeroes asked from the allocator as such, which has them at hand as a rule.
-            *segment = vec![VACANT; SEGMENT.min(self.mask + 1)].into_boxed_slice();
-            self.allocated += 1;
-        }
-        segment[slot % SEGMENT] = entry;
-    }
-
-    /// Releases a segment of which all slots are vacant.
-    fn release(&mut self, segment: usize) {
-        if !mem::take(&mut self.segments[segment]).is_empty() {
-            self.allocated -= 1;
-        }
-    }
-
-    #[cfg(test)]
-    fn entries(&self) -> impl Iterator<Item = u64> {
-        self.segments.iter().flatten().copied().filter(|&entry| entry != VACANT)
-    }
-
-    #[inline]
-    fn find(&self, hash: u32, eq: &mut impl FnMut(u32) -> bool) -> Option<(usize, u32)> {
-        let mut slot = self.home(hash);
-        loop {
-            let run = self.segments.get(slot / SEGMENT)?.get(slot % SEGMENT..)?;
-            if run.is_empty() {
-                return None;
-            }
-            for &entry in run {
-                if entry == VACANT {
-                    return None;
-                }
-                if hash_of(entry) == hash && eq(index_of(entry)) {
-                    return Some((slot, index_of(entry)));
-                }
-                slot += 1;
-            }
-            slot &= self.mask;
-        }
-    }
-
-    fn vacant_from(&self, hash: u32) -> usize {
-        let mut slot = self.home(hash);
-        while self.at(slot) != VACANT {
-            slot = (slot + 1) & self.mask;
-        }
-        slot
-    }
-
-    fn put(&mut self, entry: u64) {
-        self.set(self.vacant_from(hash_of(entry)), entry);
-    }
-
-    /// Empties `slot`, moving up what only it made reachable; returns the slot vacant in the end.
-    fn take(&mut self, slot: usize) -> usize {
-        let (mut hole, mut slot) = (slot, slot);
-        loop {
-            slot = (slot + 1) & self.mask;
-            let entry = self.at(slot);
-            if entry == VACANT {
-                break;
-            }
-            let from_home = slot.wrapping_sub(self.home(hash_of(entry))) & self.mask;
-            if from_home >= (slot.wrapping_sub(hole) & self.mask) + usize::from(mutant("map-hole"))
-            {
-                self.set(hole, entry);
-                hole = slot;
-            }
-        }
-        self.set(hole, VACANT);
-        hole
-    }
-
-    #[inline]
-    fn prefetch(&self, hash: u32) {
-        let home = self.home(hash);
-        if let Some(segment) = self.segments.get(home / SEGMENT)
-            && let Some(entry) = segment.get(home % SEGMENT)
-        {
-            prefetch(entry);
-        }
-    }
-}
-
-/// Asks for the line of `entry`, where the processor has a stable way to be asked.
-#[inline]
-fn prefetch(entry: &u64) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch is a hint: it reads nothing, faults on nothing, and SSE, which has it, is
-    // part of every x86_64.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(entry).cast());
-    }
-    #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: `prfm` is a hint: it changes no register, no flag and no memory, uses no stack, and
-    // faults on nothing.
-    unsafe {
-        std::arch::asm!(
-            "prfm pldl1keep, [{entry}]",
-            entry = in(reg) std::ptr::from_ref(entry),
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-    let _ = entry;
 }
 
 #[cfg(test)]

@@ -2,6 +2,9 @@
 
 pub(crate) mod back;
 pub(crate) mod demux;
+pub(crate) mod fenced;
 pub(crate) mod flag;
 pub(crate) mod map;
 pub(crate) mod reclaim;
+mod table;
+pub(crate) mod warm;

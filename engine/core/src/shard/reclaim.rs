@@ -8,50 +8,75 @@
 //! A pinned group (a live handle, or one that is gone but whose records still lie in the ring) is never reclaimed. Keys and states leave through the scratch, to be dropped after
 //! the claim was released.
 
-use super::{
-    back::Back,
-    demux::{Scratch, WARM_SEGMENTS},
-};
+use super::{back::Back, demux::Scratch};
 use crate::{
-    group::ring::{End, Pool},
+    group::{block::Flags, ring::End, segment::Pool},
     sync::mutant,
 };
 
 /// Groups looked at for each group made while there are too many, and in each chunk that makes none.
 const SWEEP: u32 = 4;
+/// Groups that pay for a sweep in one chunk, at most: handles may have made any number of them since the last one.
+const PAY: u64 = 1_024;
 
 impl<K, T, S> Back<K, T, S> {
-    /// Takes the segments of the groups that have had one the longest, while too many have one. `looks` bounds the
-    /// work; a few more than segments were attached since the last call keeps up.
-    pub(crate) fn cool(&mut self, looks: u32, pool: &mut Pool<T>) {
-        for _ in 0..looks {
-            if self.attached.len() <= WARM_SEGMENTS {
-                return;
-            }
-            let Some(index) = self.attached.pop_front() else { return };
+    /// The first place of a segment for a quiet group that has none: the one of the group that has kept its own the longest,
+    /// or one of the pool.
+    #[inline]
+    pub(crate) fn segment_for(
+        &mut self,
+        index: u32,
+        flags: &mut Flags,
+        pool: &mut Pool<T>,
+    ) -> End<T> {
+        if flags.has(Flags::LISTED) {
+            // The block was here in an earlier life.
+            return End::attached(pool);
+        }
+        flags.set(Flags::LISTED);
+        let Some(oldest) = self.warm.admit(index) else { return End::attached(pool) };
+        let group = self.group(oldest);
+        // SAFETY: we hold the claim. It is another group: this one was not listed.
+        let producer = unsafe { group.producer() };
+        if *producer.pending > 0 || !group.word.load().is_quiet() {
+            self.warm.put_off(oldest);
+            return End::attached(pool);
+        }
+        producer.flags.clear(Flags::LISTED);
+        // SAFETY: quiet under the claim: the consumer side is ours too.
+        End::hand_over(producer.tail, unsafe { group.head() }, pool)
+    }
+
+    /// Takes the segments of groups that were busy when they lost their place, where they are idle now. `looks` bounds the
+    /// work; a few more than groups got a segment since the last call keeps up.
+    pub(crate) fn cool(&mut self, looks: usize, pool: &mut Pool<T>) {
+        for _ in 0..looks.min(self.warm.late()) {
+            let Some(index) = self.warm.next_late() else { return };
             let group = self.group(index);
             // SAFETY: we hold the claim.
             let producer = unsafe { group.producer() };
-            if producer.pending > 0 || !group.word.load().is_quiet() {
-                self.attached.push_back(index);
+            if *producer.pending > 0 || !group.word.load().is_quiet() {
+                self.warm.put_off(index);
                 continue;
             }
             // SAFETY: quiet under the claim: the consumer side is ours too.
-            End::detach(&mut producer.tail, unsafe { &mut group.consumer().head }, pool);
-            producer.listed = false;
+            End::detach(producer.tail, unsafe { group.head() }, pool);
+            producer.flags.clear(Flags::LISTED);
         }
     }
 
-    /// Reclaims idle groups while there are more than `limit`. `made`: groups made in this chunk. A few are looked at
-    /// also when none was made: after a burst of keys only those that stay in use may remain.
+    /// Reclaims idle groups while there are more than `limit`: a few looks for each group that was made since the last
+    /// sweep, by records or by handles. A few also when none was made: after a burst of keys only those that stay in use
+    /// may remain.
     pub(crate) fn reclaim(
         &mut self,
         limit: u32,
-        made: u32,
         pool: &mut Pool<T>,
         scratch: &mut Scratch<K, T, S>,
     ) {
-        let mut looks = made.max(1).saturating_mul(SWEEP);
+        let made = (self.made - self.swept).min(PAY);
+        self.swept += made;
+        let mut looks = (made as u32).max(1) * SWEEP;
         while self.live > limit && looks > 0 {
             looks -= 1;
             self.hand = if self.hand + 1 >= self.slab.used() { 0 } else { self.hand + 1 };
@@ -68,9 +93,9 @@ impl<K, T, S> Back<K, T, S> {
         let group = self.group(index);
         // SAFETY: we hold the claim.
         let producer = unsafe { group.producer() };
-        if !producer.live
-            || (producer.pins > 0 && !mutant("reclaim-pinned"))
-            || producer.pending > 0
+        if !producer.flags.has(Flags::LIVE)
+            || (producer.flags.has(Flags::PINNED) && !mutant("reclaim-pinned"))
+            || *producer.pending > 0
             || (!group.word.load().is_quiet() && !mutant("reclaim-busy"))
         {
             return false;
@@ -90,13 +115,12 @@ impl<K, T, S> Back<K, T, S> {
         let block = self.slab.at(index);
         let group = self.group(index);
         // SAFETY: the claim holder owns both sides of a group without tasks; close owns everything.
-        let (producer, consumer) = unsafe { (group.producer(), group.consumer()) };
-        End::detach(&mut producer.tail, &mut consumer.head, pool);
-        consumer.trouble = None;
-        let removed = self.map.remove(producer.hash, index);
+        let (producer, head) = unsafe { (group.producer(), group.head()) };
+        End::detach(producer.tail, head, pool);
+        let removed = self.map.remove(group.hash(), index);
         debug_assert!(removed, "a live group is in the map");
-        producer.live = false;
-        // SAFETY: as `consumer`.
+        producer.flags.clear(Flags::LIVE);
+        // SAFETY: as `head`.
         if std::mem::take(unsafe { group.opened() }) {
             // SAFETY: opened says that the state is initialised; it is taken once.
             scratch.garbage_states.push(unsafe { (*block.as_ref().state()).assume_init_read() });

@@ -53,7 +53,7 @@ pub struct MonotonicClock {
 impl MonotonicClock {
     /// A clock that shows 0 now.
     pub fn new() -> Self {
-        Self { origin: Instant::now() }
+        Self { origin: crate::sync::instant() }
     }
 }
 
@@ -66,7 +66,7 @@ impl Default for MonotonicClock {
 impl Clock for MonotonicClock {
     #[inline]
     fn now(&self) -> u64 {
-        nanos(self.origin.elapsed())
+        nanos(crate::sync::instant().saturating_duration_since(self.origin))
     }
 }
 

@@ -10,13 +10,18 @@ use std::io;
 
 /// Why a thread was not tied to its CPU. A warning: the worker runs on, wherever it is put.
 #[derive(Debug)]
-pub(crate) enum PinError {
+#[non_exhaustive]
+pub enum PinError {
     /// No machine has a CPU of this number.
     NoSuchCpu(usize),
     /// The kernel said no, most often since the CPU went offline or out of the mask.
-    Refused { cpu: usize, why: io::Error },
+    Refused {
+        /// The CPU.
+        cpu: usize,
+        /// What the kernel answered.
+        why: io::Error,
+    },
     /// This system has no call for it.
-    #[cfg_attr(target_os = "linux", allow(dead_code))]
     Unsupported,
 }
 
@@ -41,10 +46,29 @@ impl std::error::Error for PinError {
     }
 }
 
-/// Lets the calling thread run on `cpu` only.
+/// Lets the calling thread run on `cpu` only, as workers are pinned by themselves.
+///
+/// ```
+/// use bgrp::topology::{Snapshot, pin_current_thread};
+///
+/// let mask = Snapshot::read().mask;
+/// std::thread::spawn(move || {
+///     if let Some(&cpu) = mask.first() {
+///         match pin_current_thread(cpu) {
+///             Ok(()) => println!("on CPU {cpu} from now on"),
+///             Err(why) => eprintln!("{why}"),
+///         }
+///     }
+/// })
+/// .join()
+/// .unwrap();
+/// ```
+///
+/// # Errors
+/// There is no such CPU, it is offline or outside of the mask, or the system has no call for it.
 #[cfg(target_os = "linux")]
-pub(crate) fn pin_current_thread(cpu: usize) -> Result<(), PinError> {
-    if cpu > super::snapshot::MAX_ID {
+pub fn pin_current_thread(cpu: usize) -> Result<(), PinError> {
+    if cpu > super::list::MAX_ID {
         return Err(PinError::NoSuchCpu(cpu));
     }
     let mut set: Vec<libc::c_ulong> = vec![0; cpu / WORD_BITS + 1];
@@ -57,21 +81,24 @@ pub(crate) fn pin_current_thread(cpu: usize) -> Result<(), PinError> {
     if done == 0 { Ok(()) } else { Err(PinError::Refused { cpu, why: io::Error::last_os_error() }) }
 }
 
-/// Lets the calling thread run on `cpu` only.
+/// Pins nothing here.
+///
+/// # Errors
+/// Always: the system has no call for it.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn pin_current_thread(_cpu: usize) -> Result<(), PinError> {
+pub fn pin_current_thread(_cpu: usize) -> Result<(), PinError> {
     Err(PinError::Unsupported)
 }
 
 /// The CPU that the calling thread runs on at this moment; `None` if the system does not say.
-#[cfg(all(target_os = "linux", not(loom), not(miri)))]
+#[cfg(all(target_os = "linux", not(loom), not(shuttle), not(miri)))]
 pub(crate) fn current_cpu() -> Option<usize> {
     // SAFETY: takes no arguments and touches no memory of ours.
     usize::try_from(unsafe { libc::sched_getcpu() }).ok()
 }
 
 /// The CPU that the calling thread runs on at this moment; `None` if the system does not say.
-#[cfg(not(all(target_os = "linux", not(loom), not(miri))))]
+#[cfg(not(all(target_os = "linux", not(loom), not(shuttle), not(miri))))]
 pub(crate) fn current_cpu() -> Option<usize> {
     None
 }
@@ -80,7 +107,7 @@ pub(crate) fn current_cpu() -> Option<usize> {
 #[cfg(target_os = "linux")]
 pub(super) fn affinity_of_current_thread() -> Option<Vec<usize>> {
     let mut words = 16;
-    while words * WORD_BITS <= 2 * super::snapshot::MAX_ID {
+    while words * WORD_BITS <= 2 * super::list::MAX_ID {
         let mut set: Vec<libc::c_ulong> = vec![0; words];
         // SAFETY: the kernel writes at most `size_of_val(set)` bytes to the pointer, all of which
         // `set` owns and for which every bit pattern is a value; thread 0 is the calling one.

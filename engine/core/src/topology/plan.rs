@@ -2,23 +2,30 @@
 //!
 //! | | CPUs that count | pinned | spins before it sleeps |
 //! |---|---|---|---|
-//! | whole machine, no quota | online | yes, if workers <= CPUs | if workers <= CPUs and CPUs > 1 |
-//! | mask smaller than the machine | online and in the mask | no: others choose among the same few | the same |
-//! | quota below the CPUs | the quota, rounded up | no: the kernel places what it throttles | only within the quota |
-//! | CPUs not listed by the kernel | a guess | no | the same |
+//! | no quota | online and in the mask | yes, if workers <= CPUs | if workers <= CPUs and CPUs > 1 |
+//! | quota below those CPUs | the quota, rounded up | no: the kernel places what it throttles | only within the quota |
+//! | CPUs or mask not told by the kernel | a guess | no | as without a quota |
+//!
+//! A quota of 2.5 CPUs counts as 3: two workers would leave half a CPU unused for ever, three use all of it and are
+//! throttled now and then. A quota below one CPU counts as 1. (Java, .NET and Go round up too.)
+//!
+//! A mask that leaves out CPUs is a statement of who runs the process, so workers are pinned inside it (recipe S16). Two
+//! engines on one machine should have a mask each, or `Builder::cpus`.
 //!
 //! Invariants:
 //! * I1: at least one CPU counts; the number of workers is what was asked for.
-//! * I2: pinned workers have CPUs of their own, all online and in the mask; cores are used up before
-//!   SMT siblings, and one node before the next.
+//! * I2: pinned workers have CPUs of their own, all online and in the mask. Cores are used up before SMT siblings, strong
+//!   cores before weak ones, and one node before the next.
 //! * I3: the tiers of a worker name every other worker exactly once, near ones first; none is empty.
 //! * I4: `WorkerPlan::node` counts the nodes used from 0 to `nodes - 1`, without gaps.
 //!
 //! Cost: O(workers^2) time and memory, for the tiers; made once.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use super::near::{Tier, roaming, tiers};
 use super::snapshot::{Cpu, Snapshot};
 use crate::sync::mutant;
 
@@ -94,6 +101,8 @@ pub struct Plan {
     pub spin: bool,
     /// NUMA nodes that workers are on; at least 1.
     pub nodes: usize,
+    /// The kernel's numbers of those nodes, by [`WorkerPlan::node`]; none if workers are not tied.
+    pub node_ids: Vec<usize>,
     /// Why workers are not pinned, and what else is not as one may expect; one sentence each. Notes
     /// of the [`Snapshot`] are not repeated.
     pub notes: Vec<String>,
@@ -106,10 +115,8 @@ pub struct WorkerPlan {
     pub cpu: Option<usize>,
     /// Its node among those in use, counted from 0; 0 if it is not tied.
     pub node: usize,
-    /// The other workers by their numbers, in tiers from near to far: SMT siblings, same level-3
-    /// cache, same node, then other nodes by distance. A tier that would be empty is left out; a
-    /// worker that is not tied has one tier. Within a tier the next higher number comes first.
-    pub steal: Vec<Vec<usize>>,
+    /// The other workers, in tiers from near to far. A worker that is not tied has one tier, the only one none.
+    pub steal: Vec<Tier>,
 }
 
 impl Plan {
@@ -140,10 +147,11 @@ impl Plan {
         let pinned = obstacle.is_none();
         notes.extend(obstacle.map(|why| format!("workers are not pinned: {why}")));
         let within_quota = machine.quota.is_none_or(|quota| count as f64 <= quota);
-        let (workers, nodes) =
-            if pinned { pin_to(machine, allowed, count) } else { (roaming(count), 1) };
+        let (workers, node_ids) =
+            if pinned { pin_to(machine, allowed, count) } else { (roaming(count), Vec::new()) };
         let spin = effective > 1 && count <= effective && within_quota;
-        Self { workers, effective_cpus: effective, pinned, spin, nodes, notes }
+        let nodes = node_ids.len().max(1);
+        Self { workers, effective_cpus: effective, pinned, spin, nodes, node_ids, notes }
     }
 
     /// The same number of workers, free to run on any CPU, and without spinning: for handlers that start processes (a
@@ -155,7 +163,7 @@ impl Plan {
             notes.push("workers are not pinned: not wanted".to_owned());
         }
         let workers = roaming(self.workers.len());
-        Self { workers, pinned: false, spin: false, nodes: 1, notes, ..self }
+        Self { workers, pinned: false, spin: false, nodes: 1, node_ids: Vec::new(), notes, ..self }
     }
 }
 
@@ -178,16 +186,13 @@ fn allowed_cpus<'a>(machine: &'a Snapshot, notes: &mut Vec<String>) -> Vec<&'a C
 /// Why pinning `count` workers would be wrong.
 fn obstacle(machine: &Snapshot, allowed: usize, count: usize) -> Option<String> {
     let mask: BTreeSet<usize> = machine.mask.iter().copied().collect();
-    let online = machine.cpus.iter().filter(|cpu| cpu.online);
-    let missing = online.filter(|cpu| !mask.contains(&cpu.id)).count();
+    let in_mask = |cpu: &Cpu| cpu.online && mask.contains(&cpu.id);
     if !machine.known {
         Some("the CPUs of this machine are a guess".to_owned())
-    } else if machine.mask.is_empty() {
+    } else if !machine.cpus.iter().any(in_mask) {
         Some("the affinity mask is not known".to_owned())
-    } else if missing > 0 {
-        Some(format!("the affinity mask leaves out {missing} CPUs of the machine"))
     } else if let Some(quota) = machine.quota.filter(|&quota| quota < allowed as f64) {
-        Some(format!("the quota of {quota} CPUs is less than the {allowed} of the machine"))
+        Some(format!("the quota of {quota} CPUs is less than the {allowed} that may be used"))
     } else if count > allowed {
         Some(format!("{count} workers are more than {allowed} CPUs"))
     } else {
@@ -195,17 +200,8 @@ fn obstacle(machine: &Snapshot, allowed: usize, count: usize) -> Option<String> 
     }
 }
 
-/// Workers that run wherever the kernel puts them.
-fn roaming(count: usize) -> Vec<WorkerPlan> {
-    let steal = |worker| match others(worker, count).collect::<Vec<_>>() {
-        others if others.is_empty() => Vec::new(),
-        others => vec![others],
-    };
-    (0..count).map(|worker| WorkerPlan { cpu: None, node: 0, steal: steal(worker) }).collect()
-}
-
-/// Workers on CPUs of their own, and the number of nodes they are on.
-fn pin_to(machine: &Snapshot, mut cpus: Vec<&Cpu>, count: usize) -> (Vec<WorkerPlan>, usize) {
+/// Workers on CPUs of their own, and the nodes they are on.
+fn pin_to(machine: &Snapshot, mut cpus: Vec<&Cpu>, count: usize) -> (Vec<WorkerPlan>, Vec<usize>) {
     // The how-manieth of its core each CPU is: all first ones are taken before any second one.
     cpus.sort_by_key(|cpu| cpu.id);
     let mut taken: BTreeMap<usize, usize> = BTreeMap::new();
@@ -217,56 +213,20 @@ fn pin_to(machine: &Snapshot, mut cpus: Vec<&Cpu>, count: usize) -> (Vec<WorkerP
             (*rank, cpu)
         })
         .collect();
-    ranked.sort_by_key(|(rank, cpu)| (*rank, cpu.node, cpu.l3, cpu.core, cpu.id));
+    ranked.sort_by_key(|(rank, cpu)| {
+        (*rank, Reverse(cpu.capacity), cpu.node, cpu.l3, cpu.core, cpu.id)
+    });
     let chosen: Vec<&Cpu> = ranked.into_iter().take(count).map(|(_, cpu)| cpu).collect();
 
     let mut nodes: Vec<usize> = chosen.iter().map(|cpu| cpu.node).collect();
     nodes.sort_unstable();
     nodes.dedup();
-    let workers = chosen.iter().enumerate().map(|(worker, cpu)| {
-        let mut tiers: BTreeMap<Nearness, Vec<usize>> = BTreeMap::new();
-        for other in others(worker, chosen.len()) {
-            let near = nearness(machine, cpu, chosen[other]);
-            if mutant("plan-no-remote") && matches!(near, Nearness::Remote { .. }) {
-                continue;
-            }
-            tiers.entry(near).or_default().push(other);
-        }
-        WorkerPlan {
-            cpu: Some(cpu.id),
-            node: nodes.binary_search(&cpu.node).unwrap_or(0),
-            steal: tiers.into_values().collect(),
-        }
+    let workers = chosen.iter().enumerate().map(|(worker, cpu)| WorkerPlan {
+        cpu: Some(cpu.id),
+        node: nodes.binary_search(&cpu.node).unwrap_or(0),
+        steal: tiers(machine, &chosen, worker),
     });
-    (workers.collect(), nodes.len().max(1))
-}
-
-/// Every worker but `worker`, the next one first.
-fn others(worker: usize, count: usize) -> impl Iterator<Item = usize> {
-    (1..count).map(move |by| (worker + by) % count)
-}
-
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Nearness {
-    Core,
-    Cache,
-    Node,
-    Remote { distance: u32 },
-}
-
-fn nearness(machine: &Snapshot, a: &Cpu, b: &Cpu) -> Nearness {
-    if a.core == b.core {
-        Nearness::Core
-    } else if a.l3 == b.l3 {
-        Nearness::Cache
-    } else if a.node == b.node {
-        Nearness::Node
-    } else {
-        let at = |id| machine.nodes.iter().position(|node| node.id == id);
-        let distance =
-            at(a.node).zip(at(b.node)).and_then(|(a, b)| machine.nodes[a].distance.get(b));
-        Nearness::Remote { distance: distance.copied().unwrap_or(u32::MAX) }
-    }
+    (workers.collect(), nodes)
 }
 
 impl fmt::Display for Plan {
@@ -277,8 +237,12 @@ impl fmt::Display for Plan {
         write!(f, ", {} nodes, {pinned}, {spin}", self.nodes)?;
         for (number, worker) in self.workers.iter().enumerate().filter(|_| self.pinned) {
             let cpu = worker.cpu.unwrap_or_default();
-            write!(f, "\n  worker {number}: CPU {cpu}, node {}", worker.node)?;
-            write!(f, ", steals from {:?}", worker.steal)?;
+            let node = self.node_ids.get(worker.node).copied().unwrap_or_default();
+            write!(f, "\n  worker {number}: CPU {cpu}, node {node}")?;
+            for (n, tier) in worker.steal.iter().enumerate() {
+                let from = if n == 0 { ", steals from" } else { "," };
+                write!(f, "{from} {:?} ({})", tier.workers, tier.near)?;
+            }
         }
         self.notes.iter().try_for_each(|note| write!(f, "\n  note: {note}"))
     }

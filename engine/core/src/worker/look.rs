@@ -7,6 +7,7 @@ use crate::{
     front::Door,
     group::{block::Group, state::Published, token::RunToken},
     handler::Work,
+    ingress::records::Records,
     outcome::{Failure, drop_quietly},
     ready::link::Unit,
     shard::{
@@ -18,7 +19,8 @@ use crate::{
     watch::stats::add,
 };
 
-/// Looks that find nothing before a shard with lanes is let to rest: a rest then costs a system call.
+/// Looks that find nothing before a shard with lanes is let to rest: its next record then costs a wake, and where the shard was
+/// busy the rest itself a system call.
 const EMPTY_LOOKS: u32 = 8;
 
 impl<K, T, W> Worker<K, T, W>
@@ -42,22 +44,20 @@ where
         }
         let most = core.settings.chunk.min(u32::try_from(self.allowance).unwrap_or(u32::MAX));
         let mut back = core.backs[shard].lock();
-        let made = back.made;
-        let attached = back.attached.len();
         let mut demux =
             Demux { door, back: &mut back, pool: &mut self.pool, scratch: &mut self.scratch };
         let taken = demux.chunk(most);
         let held = self.publish(door);
         back.unpin_passed();
-        let made = (back.made - made) as u32;
         // A resize that is under way goes on also when no group is made or reclaimed: two tables cost two look-ups.
         back.map.migrate();
-        // Twice as many looks as segments were attached: busy groups are passed over, and the list still shrinks.
-        let looks = 2 * (back.attached.len() - attached) + 8;
-        back.cool(looks as u32, &mut self.pool);
+        // More looks than groups can have been put off in this chunk: the list of late ones shrinks.
+        back.cool(2 * taken as usize + 8, &mut self.pool);
         let limit = core.census(&mut back);
         if back.live > limit {
-            back.reclaim(limit, made, &mut self.pool, &mut self.scratch);
+            back.reclaim(limit, &mut self.pool, &mut self.scratch);
+        } else {
+            back.swept = back.made;
         }
         let more = !self.let_rest(door, &mut back, taken);
         drop(back);
@@ -69,12 +69,9 @@ where
         self.allowance = self.allowance.saturating_sub(u64::from(taken));
         add(&self.post().counters.taken, u64::from(taken));
         add(&self.post().counters.looks, 1);
-        if more {
-            self.fresh.push(door.unit());
-        }
-        if self.fresh.len() > 0 {
-            let mut fresh = std::mem::take(&mut self.fresh);
-            self.queue_all(&mut fresh);
+        let fresh = std::mem::take(&mut self.fresh);
+        if more || fresh.len() > 0 {
+            self.run_row(fresh, more.then(|| door.unit()));
         }
         self.clean_up();
     }
@@ -94,7 +91,12 @@ where
             return false;
         }
         back.empty_looks = 0;
-        door.flag.rest(&door.ring, back.head, barrier, Some(&|| back.any_lane()))
+        let head = back.head;
+        let mut look = || {
+            back.mode.pay(&door.fenced, barrier);
+            back.any_lane()
+        };
+        door.flag.rest(&door.ring, head, barrier, Some(&mut look))
     }
 
     /// Makes the chunk's tasks countable; what becomes busy goes to `fresh`.
@@ -126,7 +128,7 @@ where
                     if linger {
                         // Less than a batch may be left after the turn, and then waits from now on.
                         // SAFETY: the publish made the group busy, and its token is ours.
-                        unsafe { group.as_ref().consumer() }.since = (now / 1_000_000) as u32;
+                        *unsafe { group.as_ref().head() }.since() = (now / 1_000_000) as u32;
                     }
                     // SAFETY: as above; this is the one token.
                     self.fresh.push(unsafe { token(group, &core.front.ready) });
@@ -140,8 +142,8 @@ where
     }
 
     fn note_full(&self, door: &Door<K, T>, group: NonNull<Group<K, T>>) {
-        // SAFETY: we hold the claim.
-        let hash = unsafe { group.as_ref().producer() }.hash;
+        // SAFETY: blocks live as long as the engine.
+        let hash = unsafe { group.as_ref() }.hash();
         door.gate.close_group(
             &self.core().front.filter,
             hash,
@@ -155,7 +157,7 @@ where
         // SAFETY: the publish made the group busy, and its token is ours.
         let reference = unsafe { group.as_ref() };
         // SAFETY: as above.
-        unsafe { reference.consumer() }.since = (now / 1_000_000) as u32;
+        *unsafe { reference.head() }.since() = (now / 1_000_000) as u32;
         match reference.word.linger(self.core().settings.batch) {
             Ok(sequence) => {
                 let deadline = now + self.core().settings.flush.as_nanos() as u64;
@@ -190,7 +192,7 @@ where
             return;
         }
         // SAFETY: we hold the token.
-        unsafe { token.group().consumer() }.since = since;
+        *unsafe { token.group().head() }.since() = since;
         match token.group().word.linger(core.settings.batch) {
             Ok(sequence) => {
                 let group = token.as_ptr();

@@ -3,7 +3,7 @@
 //! [`Worker::step`] is all the work there is. A worker thread calls it in a loop (pool.rs); the deterministic mode
 //! calls it from outside, one worker at a time (sim.rs). Both drive the same code.
 //!
-//! Where the next unit comes from, in this order: own deque, own inbox, overflow list, other workers (near first).
+//! Where the next unit comes from, in this order: own row, own deque, own inbox, overflow list, other workers (near first).
 //! Every 16 steps a worker looks at the timers, at starved shards, and at other workers (steal.rs).
 
 pub(crate) mod idle;
@@ -11,36 +11,46 @@ pub(crate) mod look;
 pub(crate) mod pool;
 pub(crate) mod settle;
 pub(crate) mod steal;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod steal_tests;
 pub(crate) mod turn;
 
-use std::{hash::Hash, sync::Arc};
-
-use crossbeam_deque::Worker as Deque;
+use std::{hash::Hash, ptr::NonNull, sync::Arc};
 
 use crate::{
-    core::Core,
-    group::ring::Pool,
+    core::{Core, Hand},
+    group::segment::Pool,
     handler::Work,
     outcome::Outcome,
     ready::{
         Post,
+        deque::Deque,
         link::{Chain, Kind, Unit},
         overflow::DEQUE_LIMIT,
+        row,
     },
     shard::demux::Scratch,
-    sync::Ordering,
+    sync::{Ordering, mutant, sized},
 };
 
 /// Steps between two looks at the timers and at another worker.
-const PERIOD: u32 = 16;
+const PERIOD: u32 = sized(16, 4) as u32;
 /// Units taken from another worker or from the overflow list at a time, at most.
-const GRAB: usize = 32;
+const GRAB: usize = sized(32, 2);
+
+/// Fewer groups than this go to the deque: a row costs a lock, and its units cannot be stolen at once.
+const ROW_FROM: usize = 3;
 
 /// See the module text.
 pub(crate) struct Worker<K, T, W: Work<K, T>> {
     core: Arc<Core<K, T, W>>,
+    /// Its own post and hand, which live as long as the core.
+    post: NonNull<Post>,
+    hand: NonNull<Hand<K, T>>,
     pub(crate) id: usize,
     deque: Deque<Unit>,
+    /// Where it stands in its row.
+    place: row::Place,
     pub(crate) pool: Pool<T>,
     pub(crate) scratch: Scratch<K, T, W::State>,
     pub(crate) outcomes: Vec<Outcome>,
@@ -54,10 +64,15 @@ pub(crate) struct Worker<K, T, W: Work<K, T>> {
     /// Whom to look at next, and how many steps each had made then.
     victim: usize,
     seen: Box<[u32]>,
+    /// Since when each other worker has been seen at the same step, with units in its row.
+    sighted: Box<[(u32, u64)]>,
     pub(crate) random: Random,
     /// It was the keeper of the timers and has found no successor yet.
     pub(crate) owes_keeper: bool,
 }
+
+// SAFETY: post and hand point into the core, of which the worker owns a share; everything else is owned or shared safely.
+unsafe impl<K: Send + Sync, T: Send, W: Work<K, T>> Send for Worker<K, T, W> {}
 
 impl<K, T, W> Worker<K, T, W>
 where
@@ -66,12 +81,17 @@ where
     W: Work<K, T>,
 {
     pub(crate) fn new(core: Arc<Core<K, T, W>>, id: usize, deque: Deque<Unit>, seed: u64) -> Self {
-        let pool = Pool::new(core.segments.clone());
+        let pool = Pool::on(core.segments.clone(), core.plan.workers[id].node);
         let workers = core.hands.len();
+        let post = NonNull::from(&*core.front.ready.posts[id]);
+        let hand = NonNull::from(&*core.hands[id]);
         Self {
             core,
+            post,
+            hand,
             id,
             deque,
+            place: row::Place::default(),
             pool,
             scratch: Scratch::new(),
             outcomes: Vec::new(),
@@ -81,6 +101,7 @@ where
             steps: 0,
             victim: id,
             seen: vec![0; workers].into_boxed_slice(),
+            sighted: vec![(0, 0); workers].into_boxed_slice(),
             random: Random(seed | 1),
             owes_keeper: false,
         }
@@ -99,8 +120,16 @@ where
         self.core.clone()
     }
 
-    pub(crate) fn post(&self) -> &Post {
-        &self.core.front.ready.posts[self.id]
+    #[inline(always)]
+    pub(crate) fn post<'e>(&self) -> &'e Post {
+        // SAFETY: as `core`: the post never moves and lives as long as the core.
+        unsafe { self.post.as_ref() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn hand<'e>(&self) -> &'e Hand<K, T> {
+        // SAFETY: as `post`.
+        unsafe { self.hand.as_ref() }
     }
 
     /// Runs one unit. `false`: there was none.
@@ -141,7 +170,12 @@ where
     }
 
     fn next(&mut self) -> Option<Unit> {
-        self.deque.pop().or_else(|| self.refill()).or_else(|| self.steal())
+        let barrier = self.core().front.barrier;
+        let own = self.post().row.take(&mut self.place, barrier);
+        own.or_else(|| self.deque.pop())
+            .or_else(|| self.refill())
+            .or_else(|| self.steal())
+            .or_else(|| self.rob())
     }
 
     /// Own inbox, then the overflow list.
@@ -176,17 +210,30 @@ where
     /// This worker runs one unit next, and that may take long: whatever else it has must have somebody awake for it.
     pub(crate) fn wake_for_more(&self) {
         let ready = &self.core.front.ready;
-        if self.deque.len() > 1 || !ready.overflow.is_empty() {
-            ready.wake();
+        let more = self.place.left() + self.deque.len() > 1 || !ready.overflow.is_empty();
+        if more && !mutant("refill-no-wake") {
+            ready.wake_near(self.id);
         }
     }
 
     /// As [`Worker::wake_for_more`], with the unit that runs next already in hand. On their way from one deque to
     /// another units are out of sight for a moment: a worker that looked for the last time just then sleeps.
     pub(crate) fn wake_for_stolen(&self) {
-        if !self.deque.is_empty() {
-            self.core.front.ready.wake();
+        if !self.deque.is_empty() && !mutant("stolen-no-wake") {
+            self.core.front.ready.wake_near(self.id);
         }
+    }
+
+    /// The groups of a look: they run now, unless they are too few to be worth a row. `shard`: looked at again, behind all
+    /// that are ready.
+    pub(crate) fn run_row(&mut self, mut groups: Chain, shard: Option<Unit>) {
+        if groups.len() >= ROW_FROM {
+            self.post().row.fill(&mut self.place, || groups.pop());
+        }
+        if let Some(unit) = shard {
+            groups.push(unit);
+        }
+        self.queue_all(&mut groups);
     }
 
     /// Puts units behind all that are ready, in order.
@@ -229,7 +276,9 @@ where
 
     /// The worker goes: what it has becomes visible to others.
     pub(crate) fn hand_over(&mut self) {
-        while let Some(unit) = self.deque.pop() {
+        let barrier = self.core.front.barrier;
+        let row = &self.post().row;
+        while let Some(unit) = row.take(&mut self.place, barrier).or_else(|| self.deque.pop()) {
             self.fresh.push(unit);
         }
         let mut fresh = std::mem::take(&mut self.fresh);

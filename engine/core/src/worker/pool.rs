@@ -3,7 +3,6 @@
 use std::{
     hash::Hash,
     panic::{AssertUnwindSafe, catch_unwind},
-    thread::JoinHandle,
     time::Duration,
 };
 
@@ -11,12 +10,13 @@ use super::Worker;
 use crate::{
     error::BuildError,
     handler::Work,
-    sync::{Ordering, spin_hint},
+    sync::{
+        Ordering, mutant, spin_hint,
+        thread::{self, JoinHandle},
+        yield_now,
+    },
     topology::pin_current_thread,
 };
-
-/// How long a worker looks for work before it parks, in ns, where workers have processors of their own.
-const SPIN: u64 = 20_000;
 
 /// What a worker saw in its last look before it parks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +42,8 @@ where
     for worker in workers {
         let id = worker.id;
         let core = worker.share();
-        let thread = std::thread::Builder::new()
-            .name(format!("{name}-{id}"))
-            .spawn(move || thread_main(worker));
+        let thread =
+            thread::Builder::new().name(format!("{name}-{id}")).spawn(move || thread_main(worker));
         match thread {
             Ok(thread) => threads.push(thread),
             Err(source) => {
@@ -56,6 +55,13 @@ where
         }
     }
     Ok(threads)
+}
+
+/// Shuttle's schedules by priority know no fairness: who sees a unit that another one is still moving lets it go on.
+#[inline(always)]
+fn step_back() {
+    #[cfg(shuttle)]
+    crate::sync::yield_now();
 }
 
 fn thread_main<K, T, W>(mut worker: Worker<K, T, W>)
@@ -77,6 +83,12 @@ where
         }
         worker.run_loop();
     }));
+    #[cfg(shuttle)]
+    if let Err(payload) = looped {
+        // The run has failed: it ends here, and says with which seed.
+        std::panic::resume_unwind(payload);
+    }
+    #[cfg(not(shuttle))]
     if looped.is_err() {
         eprintln!(
             "bgrp: internal error in worker {}; aborting so that no task runs twice",
@@ -105,9 +117,10 @@ where
                 continue;
             }
             self.sleep(&mut searching);
+            step_back();
         }
         if searching {
-            core.front.ready.idle.end_search();
+            core.front.ready.idle.end_search(self.id, core.front.ready.clock.now());
         }
     }
 
@@ -116,7 +129,10 @@ where
         let core = self.core();
         let ready = &core.front.ready;
         if let Some(unit) = self.poll() {
-            if std::mem::take(searching) && ready.idle.end_search() {
+            if std::mem::take(searching)
+                && ready.idle.end_search(self.id, ready.clock.now())
+                && !mutant("search-no-chain")
+            {
                 // The last that searched has found something: there may be more than it can do.
                 ready.wake();
             }
@@ -128,19 +144,23 @@ where
             return true;
         }
         if !*searching {
-            *searching = ready.idle.start_search(|| ready.clock.now());
+            *searching = ready.idle.start_search(self.id, ready.clock.now());
         }
-        if *searching && core.plan.spin {
+        let spin = core.settings.spin;
+        if *searching && spin > 0 {
             let start = ready.clock.now();
             let mut now = start;
-            while now.saturating_sub(start) < SPIN {
-                ready.idle.searches(now);
+            while now.saturating_sub(start) < spin {
+                ready.idle.searches(self.id, now);
                 if self.has_work() || core.front.status.stops() {
+                    step_back();
                     return true;
                 }
                 for _ in 0..16 {
                     spin_hint();
                 }
+                // Whoever else wants this processor, a submitter perhaps, has better use for it.
+                yield_now();
                 now = ready.clock.now();
             }
         }
@@ -175,11 +195,13 @@ where
         }
         ready.idle.announce(self.id, std::mem::take(searching));
         // From here on whoever makes a unit visible wakes somebody, or this look finds it.
-        if self.has_work() {
-            return LastLook::Work;
-        }
-        if core.front.status.stops() {
-            return LastLook::Halt;
+        if !mutant("sleep-no-recheck") {
+            if self.has_work() {
+                return LastLook::Work;
+            }
+            if core.front.status.stops() {
+                return LastLook::Halt;
+            }
         }
         self.owes_keeper = false;
         LastLook::Nothing(core.timers.keep(self.id, ready.clock.now()))
@@ -195,10 +217,10 @@ where
         if !ready.idle.cancel(self.id) {
             // Somebody took us off the stack to wake us: we count as searching.
             *searching = true;
-        } else if matches!(look, LastLook::Work) {
+        } else if matches!(look, LastLook::Work) && !mutant("sleep-no-resume") {
             // What we saw may be what a wake was left to us for, while we searched, and we may take something else
             // first: we search on, so that the next one is woken when we have found something (I3).
-            ready.idle.resume_search();
+            ready.idle.resume_search(self.id, ready.clock.now());
             *searching = true;
         }
     }

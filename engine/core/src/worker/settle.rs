@@ -10,7 +10,7 @@ use super::{Random, Worker};
 use crate::{
     core::Settings,
     flow::exhausted::{Exhausted, Verdict},
-    group::block::Consumer,
+    group::ring::End,
     handler::{Turn, Work},
     outcome::{Failure, Mark, Outcome, Trouble, drop_quietly},
     sync::mutant,
@@ -212,29 +212,32 @@ where
     pub(crate) fn resolve_held(
         &mut self,
         key: &K,
-        consumer: &mut Consumer<T>,
+        head: &mut End<T>,
         most: u32,
         settled: &mut Settled,
     ) -> u32 {
-        let Some(trouble) = consumer.trouble.as_mut() else { return most };
+        // Out of the segment while the head moves.
+        let Some(mut trouble) = head.trouble().take() else { return most };
+        let mut blocked = false;
         while let Some(mark) = trouble.marks.first_mut()
             && let Some(failure) = mark.exhausted.take()
         {
-            let (slot, _) = consumer.head.run(&mut self.pool, 1);
+            let (slot, _) = head.run(&mut self.pool, 1);
             // SAFETY: the head holds a task that we own.
             let task = unsafe { &mut *slot };
             match exhaust(&self.core().settings, key, task, mark.attempts, failure) {
                 Fate::Stays(still, wait) => {
                     *mark = still;
                     settled.next = Next::Wait(wait);
-                    return 0;
+                    blocked = true;
+                    break;
                 }
                 Fate::Failed(next) => {
                     settled.next = settled.next.and(next);
                 }
                 Fate::Done => {}
             }
-            consumer.head.pass(1);
+            head.pass(1);
             // SAFETY: the head has passed it; dropped once.
             unsafe { drop_slot(slot) };
             settled.removed += 1;
@@ -244,10 +247,10 @@ where
             }
         }
         let held = trouble.marks.iter().position(|mark| mark.exhausted.is_some());
-        if trouble.marks.is_empty() {
-            consumer.trouble = None;
+        if !trouble.marks.is_empty() {
+            *head.trouble() = Some(trouble);
         }
-        if settled.next != Next::Go {
+        if blocked || settled.next != Next::Go {
             return 0;
         }
         let most = most - settled.removed;

@@ -3,6 +3,9 @@
 //! *Steal*: near workers first (SMT sibling, same cache, same node, remote), each tier from a random start; half of a
 //! deque, [`GRAB`] units at most; then the inbox, which is taken whole.
 //!
+//! *Rob*: then the rows of others, of which nobody but the owner takes a unit while it goes on: one that has stood at
+//! the same step for [`PATIENCE`] loses all that is left in its row.
+//!
 //! *Balance*: an always busy worker never comes to steal, so a unit behind a long task, or in a long deque, could be
 //! passed without bound by the units of a short one. Every 16 steps a worker looks at [`SAMPLE`] others in turn, and
 //! takes half of the deque of one that has not moved since the last look, or else of the longest, if that is longer
@@ -11,14 +14,20 @@
 
 use std::hash::Hash;
 
-use crossbeam_deque::Steal;
-
 use super::{GRAB, Worker};
 use crate::{
     handler::Work,
-    ready::{link::Unit, overflow::DEQUE_LIMIT},
+    ready::{
+        deque::Steal,
+        link::{Chain, Unit},
+        overflow::DEQUE_LIMIT,
+    },
     sync::mutant,
 };
+
+/// For how long a worker that has units in its row may stand at one step, in ns, before others take them. Robbing costs a
+/// system call and interrupts the owner; less is not worth it, more would show in the latency of what waits.
+pub(crate) const PATIENCE: u64 = 10_000;
 
 /// Workers that are looked at in one balance.
 const SAMPLE: usize = 4;
@@ -69,6 +78,46 @@ where
     }
 
     /// See the module text.
+    pub(crate) fn rob(&mut self) -> Option<Unit> {
+        let core = self.core();
+        let tiers = &core.plan.workers[self.id].steal;
+        for &other in tiers.iter().flatten() {
+            if core.front.ready.posts[other].row.waits()
+                && self.stands(other)
+                && self.rob_row(other)
+            {
+                return self.deque.pop();
+            }
+        }
+        None
+    }
+
+    /// The worker has been at the same step for a while.
+    fn stands(&mut self, other: usize) -> bool {
+        let core = self.core();
+        let steps = core.front.ready.steps(other);
+        let now = core.front.ready.clock.now();
+        let (seen, since) = &mut self.sighted[other];
+        if *seen != steps {
+            (*seen, *since) = (steps, now);
+            return false;
+        }
+        now.saturating_sub(*since) >= core.settings.patience
+    }
+
+    /// `true`: units were taken.
+    fn rob_row(&mut self, other: usize) -> bool {
+        let core = self.core();
+        let mut chain = Chain::default();
+        core.front.ready.posts[other].row.rob(core.front.barrier, |unit| chain.push(unit));
+        let any = chain.len() > 0;
+        if any {
+            self.queue_all(&mut chain);
+        }
+        any
+    }
+
+    /// See the module text.
     pub(crate) fn balance(&mut self) {
         let core = self.core();
         let posts = &core.front.ready.posts;
@@ -83,6 +132,9 @@ where
             if stands && !posts[other].inbox.is_empty() {
                 let mut chain = posts[other].inbox.take();
                 self.queue_all(&mut chain);
+            }
+            if stands && posts[other].row.waits() {
+                self.rob_row(other);
             }
             if theirs > 0 && (stands || theirs > 2 * ours + 1) {
                 worst = worst.max(Some((stands, theirs, other)));

@@ -19,7 +19,8 @@ use std::{
 use super::{Worker, settle::Next};
 use crate::{
     group::{
-        block::{Block, Consumer, Group},
+        block::{Block, Group},
+        ring::End,
         token::RunToken,
     },
     handler::{Budget, Phase, Turn, Work},
@@ -45,13 +46,13 @@ where
         let group = token.group();
         let count = group.word.load().count();
         // SAFETY: we hold the token, and this is the one reference.
-        let consumer = unsafe { group.consumer() };
+        let head = unsafe { group.head() };
         let since = if core.settings.flush > Duration::ZERO {
             (core.front.ready.clock.now() / 1_000_000) as u32
         } else {
             0
         };
-        let settled = self.dispatch(group, consumer, count.min(core.settings.batch));
+        let settled = self.dispatch(group, head, count.min(core.settings.batch));
         add(&self.post().counters.turns, 1);
         let halts = matches!(settled.next, Next::HaltGroup);
         if halts {
@@ -83,26 +84,26 @@ where
                 if core.settings.flush > Duration::ZERO && after.count() < core.settings.batch =>
             {
                 // SAFETY: we hold the token.
-                let consumer = unsafe { token.group().consumer() };
-                if consumer.trouble.is_some() {
+                let head = unsafe { token.group().head() };
+                if head.trouble().is_some() {
                     // A task that stood behind a retried one is held, and its wait is over by now.
                     self.queue(token.rest());
                 } else {
                     // What was there before this turn and was not run is older than the turn.
-                    let older = if count > settled.removed { consumer.since } else { since };
+                    let older = if count > settled.removed { *head.since() } else { since };
                     self.linger_again(token, older);
                 }
             }
             Next::Go => self.queue(token.rest()),
         }
-        core.hands[self.id].lay_down();
+        self.hand().lay_down();
     }
 
     /// Notes what this worker has in hand, then asks whether it still may run it. Close does it the other way
     /// round: it halts, pays the heavy barrier, and then looks at the hands.
     fn take_in_hand(&self, group: NonNull<Group<K, T>>) -> bool {
         let core = self.core();
-        core.hands[self.id].take(group, core.front.barrier, &core.front.status)
+        self.hand().take(group, core.front.barrier, &core.front.status)
     }
 
     fn back_off(&mut self, token: RunToken<'_, K, T>, wait: Duration) {
@@ -118,7 +119,7 @@ where
     fn dispatch(
         &mut self,
         group: &Group<K, T>,
-        consumer: &mut Consumer<T>,
+        head: &mut End<T>,
         most: u32,
     ) -> super::settle::Settled {
         let core = self.core();
@@ -126,17 +127,17 @@ where
         let key = unsafe { group.key() };
         let mut settled = super::settle::Settled::default();
         let mut planned = most;
-        if consumer.trouble.is_some() {
-            planned = self.resolve_held(key, consumer, most, &mut settled);
+        if head.trouble().is_some() {
+            planned = self.resolve_held(key, head, most, &mut settled);
             if planned == 0 {
                 return settled;
             }
         }
-        let trouble = consumer.trouble.take();
+        let trouble = head.trouble().take();
         self.outcomes.clear();
         let mut turn = Turn {
             key,
-            head: &mut consumer.head,
+            head,
             pool: &mut self.pool,
             trouble: trouble.as_deref(),
             planned,
@@ -200,8 +201,9 @@ where
         if !clean {
             // A copy, since the turn still borrows the original; only a failure comes here.
             let marks = trouble.clone();
-            consumer.trouble =
+            let marks =
                 super::settle::settle(&core.settings, turn, marks, &mut self.random, &mut settled);
+            *head.trouble() = marks;
         }
         settled
     }

@@ -321,3 +321,36 @@ pub(crate) fn by_key<K: Eq + Hash + Debug, V>(events: Vec<(K, V)>) -> HashMap<K,
     }
     map
 }
+
+/// Runs the test `name` of this binary once more, in a process of its own with `prepare`d command. `false`: this *is*
+/// that process. For tests about the whole process: its processor time, its affinity mask, its control group.
+pub(crate) fn in_own_process(name: &str, prepare: impl FnOnce(&mut std::process::Command)) -> bool {
+    const ALONE: &str = "BGRP_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some_and(|other| *other == *name) {
+        return false;
+    }
+    let program = std::env::current_exe().expect("this test binary");
+    let mut command = std::process::Command::new(program);
+    command.args(["--exact", name, "--nocapture"]).env(ALONE, name);
+    prepare(&mut command);
+    let status = command.status().expect("it starts");
+    assert!(status.success(), "{name} in a process of its own: {status}");
+    true
+}
+
+/// Processor time of this process so far.
+#[cfg(target_os = "linux")]
+pub(crate) fn cpu_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("proc is there");
+    let after = stat.rsplit(')').next().expect("a name in brackets");
+    let ticks = |i: usize| -> u64 {
+        after.split_whitespace().nth(i).and_then(|t| t.parse().ok()).unwrap_or(0)
+    };
+    // User and system time, in ticks of 10 ms.
+    Duration::from_millis(10 * (ticks(11) + ticks(12)))
+}
+
+/// Says, past the capture of the test harness, that this run cannot show something, and what is missing for it.
+pub(crate) fn skipped(what: &str, missing: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: {missing}");
+}

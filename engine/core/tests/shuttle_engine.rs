@@ -1,0 +1,235 @@
+//! The whole engine under shuttle: its threads, its locks, its parking and each of its atomics run under schedules that
+//! a seed decides, with rings of four cells, chunks of three records and deques of two units. The oracle is that of rows
+//! E1, E2 and F11: order per key in real time, each task once, close gives back the rest, and no schedule hangs.
+//!
+//! ```text
+//! .ci/shuttle              every scenario under its first schedules
+//! .ci/shuttle 60           for an hour
+//! .ci/shuttle mutants      each mutant below must be found
+//! ```
+#![cfg(shuttle)]
+
+#[path = "shuttle/harness.rs"]
+mod harness;
+#[path = "shuttle/oracle.rs"]
+mod oracle;
+#[path = "shuttle/world.rs"]
+mod world;
+
+use std::{
+    sync::{Arc, Mutex as Plain},
+    time::Duration,
+};
+
+use bgrp::{Engine, Workers, topology::Snapshot};
+use harness::{explore, repeats};
+use oracle::{Item, Key, Oracle, Way};
+use shuttle::{
+    rand::Rng,
+    sync::{Condvar, Mutex},
+    thread,
+};
+use world::{End, Knobs, world};
+
+/// Mutants of the engine, and the scenario that finds each. `.ci/shuttle mutants` reads this list.
+#[rustfmt::skip]
+#[allow(dead_code, reason = "read by .ci/shuttle")]
+const MUTANTS: &[(&str, &str)] = &[
+    ("activate-busy", "groups_fill_up_and_open_again"),
+    ("collect-leaves-gap", "a_halt_at_any_moment"),
+    ("drain-no-number", "close_meets_submitters"),
+    ("end-linger-no-cas", "failures_panics_and_linger"),
+    ("flag-no-second-look", "a_halted_group_gives_back"),
+    ("flag-ring-no-cas", "every_way_in_at_once"),
+    ("gate-no-lock", "the_last_owner_goes_at_any_moment"),
+    ("halt-by-load", "a_halted_group_gives_back"),
+    ("publish-skips-rmw", "every_way_in_at_once"),
+    ("reclaim-pinned", "groups_are_reclaimed_and_made_anew"),
+    ("refill-no-wake", "a_long_task_holds_up_nobody"),
+    ("ring-close-by-store", "close_meets_submitters"),
+    ("sleep-no-recheck", "a_long_task_holds_up_nobody"),
+    ("unpin-at-once", "groups_are_reclaimed_and_made_anew"),
+    ("wake-no-unpark", "a_long_task_holds_up_nobody"),
+];
+
+#[test]
+fn a_seed_decides_everything() {
+    repeats(|| world(Knobs { failures: true, linger: true, ..Knobs::default() }));
+}
+
+#[test]
+fn every_way_in_at_once() {
+    explore("every_way_in_at_once", || world(Knobs::default()));
+}
+
+#[test]
+fn failures_panics_and_linger() {
+    explore("failures_panics_and_linger", || {
+        world(Knobs { failures: true, linger: true, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn close_meets_submitters() {
+    explore("close_meets_submitters", || {
+        world(Knobs { end: End::CloseMeanwhile, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn a_deadline_passes() {
+    explore("a_deadline_passes", || {
+        world(Knobs { end: End::Deadline, failures: true, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn a_halt_at_any_moment() {
+    explore("a_halt_at_any_moment", || {
+        world(Knobs { end: End::Halt, failures: true, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn the_last_owner_goes_at_any_moment() {
+    explore("the_last_owner_goes_at_any_moment", || {
+        world(Knobs { end: End::Drop, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn groups_are_reclaimed_and_made_anew() {
+    explore("groups_are_reclaimed_and_made_anew", || {
+        world(Knobs { idle_groups: 1, keys: 6, each: 5, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn groups_fill_up_and_open_again() {
+    explore("groups_fill_up_and_open_again", || {
+        world(Knobs { group_capacity: 1, keys: 1, each: 6, no_lanes: true, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn a_halted_group_gives_back() {
+    explore("a_halted_group_gives_back", || {
+        world(Knobs { halts_groups: true, failures: true, ..Knobs::default() });
+    });
+}
+
+/// One task waits for tasks of other groups: they must not lie where nobody looks.
+#[test]
+fn a_long_task_holds_up_nobody() {
+    fn scenario() {
+        let others = 3;
+        let ran = Arc::new((Mutex::new(0), Condvar::new()));
+        let (count, oracle) = (ran.clone(), Oracle::new(others + 1));
+        let engine = Engine::<Key, Item>::builder()
+            .machine(Snapshot::one_node(shuttle::rand::thread_rng().gen_range(1..=2)))
+            .workers(Workers::fixed(2))
+            .pin(false)
+            .capacity(64)
+            .task_handler(move |_, task| {
+                let (ran, changed) = &*count;
+                let mut ran = ran.lock().expect("no panic under it");
+                if *task.key() == 0 {
+                    while *ran < others {
+                        ran = changed.wait(ran).expect("no panic under it");
+                    }
+                } else {
+                    *ran += 1;
+                    changed.notify_all();
+                }
+            })
+            .build()
+            .expect("valid settings");
+        let engine = Arc::new(engine);
+        let (theirs, items) = (engine.clone(), oracle.clone());
+        let submitter = thread::spawn(move || {
+            for key in [1, 2] {
+                theirs.submit(key, items.item(key as usize)).expect("open");
+            }
+        });
+        for key in [0, 3] {
+            engine.submit(key, oracle.item(key as usize)).expect("open");
+        }
+        submitter.join().expect("no panic");
+        assert_eq!(engine.close(Duration::MAX).done, others as u64 + 1);
+    }
+    explore("a_long_task_holds_up_nobody", scenario);
+}
+
+/// S11: the last owner goes inside a task, while others submit by handle and by lane.
+#[test]
+fn the_last_owner_goes_inside_a_task() {
+    type Owner = Arc<Plain<Option<Engine<Key, Owning>>>>;
+    struct Owning(Item, Option<Owner>, Arc<(Mutex<usize>, Condvar)>);
+    impl Drop for Owning {
+        fn drop(&mut self) {
+            let (dropped, changed) = &*self.2;
+            *dropped.lock().expect("no panic under it") += 1;
+            changed.notify_all();
+        }
+    }
+    fn scenario() {
+        let each = 3;
+        let tasks = 2 * each + 1;
+        let oracle = Oracle::new(tasks);
+        let dropped = Arc::new((Mutex::new(0), Condvar::new()));
+        let watched = oracle.clone();
+        let engine = Engine::<Key, Owning>::builder()
+            .machine(Snapshot::one_node(2))
+            .workers(Workers::fixed(shuttle::rand::thread_rng().gen_range(1..=2)))
+            .pin(false)
+            .capacity(64)
+            .task_handler(move |_, task| {
+                watched.starts(*task.key(), task.0.id);
+                if let Some(owner) = task.1.take() {
+                    let engine = owner.lock().expect("no panic under it").take();
+                    drop(engine);
+                }
+                watched.stops(*task.key(), task.0.id, true);
+            })
+            .build()
+            .expect("valid settings");
+        let handle = engine.group(1);
+        let mut lane = engine.producer();
+        let owner: Owner = Arc::default();
+        let item = |id| oracle.item(id);
+        oracle.begins(tasks - 1, Way::Key, 0, 7);
+        let last = Owning(item(tasks - 1), Some(owner.clone()), dropped.clone());
+        let front = engine.group(7);
+        *owner.lock().expect("nobody else yet") = Some(engine);
+        oracle.returned(tasks - 1, true);
+        assert!(front.submit(last).is_ok(), "open");
+        drop((front, owner));
+        let submit = |source: usize, mut send: Box<dyn FnMut(Owning) -> bool + Send>, way| {
+            let (oracle, dropped) = (oracle.clone(), dropped.clone());
+            thread::spawn(move || {
+                for n in 0..each {
+                    let id = source * each + n;
+                    oracle.begins(id, way, source, 1);
+                    let took = send(Owning(oracle.item(id), None, dropped.clone()));
+                    oracle.returned(id, took);
+                }
+            })
+        };
+        let by_handle = submit(0, Box::new(move |task| handle.submit(task).is_ok()), Way::Handle);
+        let by_lane = submit(1, Box::new(move |task| lane.submit(1, task).is_ok()), Way::Lane);
+        by_handle.join().expect("no panic");
+        by_lane.join().expect("no panic");
+        // Nobody closes: what was accepted runs all the same, and every task is dropped.
+        let (count, changed) = &*dropped;
+        let mut count = count.lock().expect("no panic under it");
+        while *count < tasks {
+            count = changed.wait(count).expect("no panic under it");
+        }
+        drop(count);
+        while !oracle.all_dropped() {
+            thread::yield_now();
+        }
+        oracle.check();
+    }
+    explore("the_last_owner_goes_inside_a_task", scenario);
+}
