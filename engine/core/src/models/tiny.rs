@@ -49,7 +49,8 @@ pub(super) fn tiny(idle_groups: u64) -> (Arc<TinyCore>, Worker<u32, u32, Work>, 
     };
     let deque = Deque::new_fifo();
     let ready = Ready::new(vec![deque.stealer()], Arc::new(VirtualClock::new()));
-    let front = Front::new(vec![Ring::new(4, 0)], 1, ready, ahash::RandomState::with_seeds(1, 2, 3, 4));
+    let front =
+        Front::new(vec![Ring::new(4, 0)], 1, ready, ahash::RandomState::with_seeds(1, 2, 3, 4));
     let plan = Plan::new(&Snapshot::one_node(1), Workers::fixed(1));
     let work: Work = EachTask::new(|_| (), handler);
     let core = Arc::new(Core::new(front, work, settings, plan));

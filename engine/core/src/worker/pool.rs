@@ -118,7 +118,8 @@ where
         let core = self.core();
         let ready = &core.front.ready;
         if let Some(unit) = self.poll() {
-            if std::mem::take(searching) && ready.idle.end_search(self.id, ready.clock.now())
+            if std::mem::take(searching)
+                && ready.idle.end_search(self.id, ready.clock.now())
                 && !mutant("search-no-chain")
             {
                 // The last that searched has found something: there may be more than it can do.
