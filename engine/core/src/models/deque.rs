@@ -113,14 +113,14 @@ impl World {
         let mut searching = false;
         while !stops() {
             if let Some(unit) = own.pop().or_else(|| self.steal(id, own)) {
-                if std::mem::take(&mut searching) && idle.end_search() {
+                if std::mem::take(&mut searching) && idle.end_search(id, SUPPRESS - 1) {
                     self.wake();
                 }
                 self.run(unit);
                 continue;
             }
             if !searching {
-                searching = idle.start_search(|| SUPPRESS - 1);
+                searching = idle.start_search(id, SUPPRESS - 1);
             }
             idle.announce(id, std::mem::take(&mut searching));
             let found = self.ready.has_units();
@@ -130,13 +130,13 @@ impl World {
             if !idle.cancel(id) {
                 searching = true;
             } else if found {
-                idle.resume_search();
+                idle.resume_search(id, SUPPRESS - 1);
                 searching = true;
                 loom::thread::yield_now();
             }
         }
         if searching {
-            idle.end_search();
+            idle.end_search(id, SUPPRESS - 1);
         }
     }
 }
