@@ -39,7 +39,7 @@ const MUTANTS: &[(&str, &str)] = &[
     ("collect-leaves-gap", "a_halt_at_any_moment"),
     ("drain-no-number", "close_meets_submitters"),
     ("end-linger-no-cas", "failures_panics_and_linger"),
-    ("flag-no-second-look", "a_halted_group_gives_back"),
+    ("flag-no-second-look", "failures_panics_and_linger"),
     ("flag-ring-no-cas", "every_way_in_at_once"),
     ("gate-no-lock", "the_last_owner_goes_at_any_moment"),
     ("halt-by-load", "a_halted_group_gives_back"),

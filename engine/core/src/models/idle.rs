@@ -208,7 +208,7 @@ fn long_task() {
 /// long task.
 #[test]
 fn long_task_apart() {
-    check(3, || {
+    check(2, || {
         let world = World::with_long_task(2);
         let threads = world.start(2);
         world.send(0, 0);
@@ -220,7 +220,7 @@ fn long_task_apart() {
 /// The engine ends at each step of parking.
 #[test]
 fn halt() {
-    check(4, || {
+    check(3, || {
         let world = World::new(2, 0);
         let threads = world.start(2);
         world.halt();
