@@ -28,6 +28,8 @@ use crate::{
 /// For how long a worker that has units in its row may stand at one step, in ns, before others take them. Robbing costs a
 /// system call and interrupts the owner; less is not worth it, more would show in the latency of what waits.
 pub(crate) const PATIENCE: u64 = 10_000;
+/// How many times as long a farther worker may stand while a nearer one has a row to take: who is near gets there first.
+const FARTHER: u64 = 4;
 
 /// Workers that are looked at in one balance.
 const SAMPLE: usize = 4;
@@ -80,20 +82,27 @@ where
     /// See the module text.
     pub(crate) fn rob(&mut self) -> Option<Unit> {
         let core = self.core();
-        let tiers = &core.plan.workers[self.id].steal;
-        for &other in tiers.iter().flatten() {
-            if core.front.ready.posts[other].row.waits()
-                && self.stands(other)
-                && self.rob_row(other)
-            {
-                return self.deque.pop();
+        let mut patience = core.settings.patience;
+        for tier in &core.plan.workers[self.id].steal {
+            let mut nearer = false;
+            for &other in tier.iter() {
+                if core.front.ready.posts[other].row.waits() {
+                    nearer = true;
+                    if self.stands(other, patience) && self.rob_row(other) {
+                        return self.deque.pop();
+                    }
+                }
+            }
+            if nearer {
+                // Farther ones come later, yet they come.
+                patience *= FARTHER;
             }
         }
         None
     }
 
-    /// The worker has been at the same step for a while.
-    fn stands(&mut self, other: usize) -> bool {
+    /// The worker has been at the same step for so long.
+    fn stands(&mut self, other: usize, patience: u64) -> bool {
         let core = self.core();
         let steps = core.front.ready.steps(other);
         let now = core.front.ready.clock.now();
@@ -102,7 +111,7 @@ where
             (*seen, *since) = (steps, now);
             return false;
         }
-        now.saturating_sub(*since) >= core.settings.patience
+        now.saturating_sub(*since) >= patience
     }
 
     /// `true`: units were taken.
