@@ -7,6 +7,7 @@ pub mod channel;
 pub mod done;
 #[cfg(feature = "kameo")]
 pub mod kameo;
+pub mod key_queue;
 #[cfg(feature = "languages")]
 pub mod languages;
 pub mod locks;

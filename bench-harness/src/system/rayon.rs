@@ -3,18 +3,15 @@
 //! Its queues have no bound of their own, so it submits within the same window of tasks under way as the other peers
 //! without one; unbounded queues would measure memory, not hand-over.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex},
-};
+use std::sync::Arc;
 
 use super::{
     System,
     done::{Done, Kept, Opened, tasks},
+    key_queue::{BATCH, Key},
 };
 use crate::{
     measure::{Timed, each_producer, timed},
-    oracle::KeyState,
     workload::{Stream, Work, Workload},
 };
 
@@ -22,55 +19,8 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct QueuePerKey;
 
-#[derive(Default)]
-struct Queue {
-    waiting: VecDeque<u32>,
-    scheduled: bool,
-}
-
-#[derive(Default)]
-struct Key {
-    queue: Mutex<Queue>,
-    state: Mutex<KeyState>,
-}
-
-const BATCH: usize = 64;
-
-impl Key {
-    /// True when nobody had the key, so that the caller has to spawn its job.
-    fn push(&self, number: u32) -> bool {
-        let mut queue = self.queue.lock().expect("no panic under it");
-        queue.waiting.push_back(number);
-        !std::mem::replace(&mut queue.scheduled, true)
-    }
-
-    fn take(&self, batch: &mut [u32; BATCH]) -> usize {
-        let mut queue = self.queue.lock().expect("no panic under it");
-        let n = queue.waiting.len().min(BATCH);
-        for (slot, number) in batch.iter_mut().zip(queue.waiting.drain(..n)) {
-            *slot = number;
-        }
-        n
-    }
-
-    /// Gives the key up unless more is waiting.
-    fn keep_if_waiting(&self) -> bool {
-        let mut queue = self.queue.lock().expect("no panic under it");
-        queue.scheduled = !queue.waiting.is_empty();
-        queue.scheduled
-    }
-}
-
 fn run_key(key: Arc<Key>, work: Work, done: Arc<Done>) {
-    let mut batch = [0u32; BATCH];
-    let n = key.take(&mut batch);
-    {
-        // Never contended: one job per key at a time.
-        let mut state = key.state.lock().expect("no panic under it");
-        for number in &batch[..n] {
-            state.run(*number, work);
-        }
-    }
+    let n = key.run(BATCH, work);
     done.add(n as u64);
     if key.keep_if_waiting() {
         rayon::spawn_fifo(move || run_key(key, work, done));

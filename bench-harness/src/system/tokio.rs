@@ -7,10 +7,7 @@
 //! * `tokio-queue`: a queue and a scheduled flag for each key, a task spawned when the key was idle, up to [`BATCH`] tasks
 //!   per poll. The queues have no bound; the window of [`super::done::WINDOW`] tasks under way stands in for it.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex},
-};
+use std::sync::Arc;
 
 use ::tokio::{
     runtime::Runtime,
@@ -21,6 +18,7 @@ use ::tokio::{
 use super::{
     System,
     done::{Done, Kept, Opened, tasks},
+    key_queue::{BATCH, Key},
 };
 use crate::{
     measure::{Timed, each_producer, timed},
@@ -30,8 +28,6 @@ use crate::{
 
 /// Tasks that wait in the channel of a key before the producer blocks.
 pub const BOUND: usize = 1_024;
-/// Tasks that a key runs before others get their turn.
-pub const BATCH: usize = 64;
 
 /// A runtime with as many threads as the workload has workers.
 pub(super) fn runtime(workload: &Workload) -> Runtime {
@@ -98,47 +94,6 @@ impl System for ChannelPerKey {
 /// A queue and a scheduled flag for each key, a task when it is not idle.
 #[derive(Clone, Copy, Debug)]
 pub struct QueuePerKey;
-
-#[derive(Default)]
-struct Queue {
-    waiting: VecDeque<u32>,
-    scheduled: bool,
-}
-
-#[derive(Default)]
-struct Key {
-    queue: Mutex<Queue>,
-    /// Never contended: one task per key at a time.
-    state: Mutex<KeyState>,
-}
-
-impl Key {
-    /// True when the key was idle, and the caller has to spawn its task.
-    fn push(&self, number: u32) -> bool {
-        let mut queue = self.queue.lock().expect("no panic under it");
-        queue.waiting.push_back(number);
-        !std::mem::replace(&mut queue.scheduled, true)
-    }
-
-    /// Runs up to `most` tasks; 0 when there was none, and then the key is idle.
-    fn run(&self, most: usize, work: Work) -> usize {
-        let mut batch = [0u32; BATCH];
-        let n = {
-            let mut queue = self.queue.lock().expect("no panic under it");
-            let n = queue.waiting.len().min(most);
-            queue.scheduled = n > 0;
-            for (slot, number) in batch.iter_mut().zip(queue.waiting.drain(..n)) {
-                *slot = number;
-            }
-            n
-        };
-        if n > 0 {
-            let mut state = self.state.lock().expect("no panic under it");
-            batch[..n].iter().for_each(|number| state.run(*number, work));
-        }
-        n
-    }
-}
 
 async fn run_key(key: Arc<Key>, work: Work, done: Arc<Done>) {
     let mut left = BATCH;
