@@ -9,7 +9,12 @@ use crate::{
     core::{Core, Settings},
     engine::Engine,
     error::BuildError,
-    flow::{exhausted::OnExhausted, retry::Retry},
+    flow::{
+        adaptive::{self, InFlight},
+        exhausted::OnExhausted,
+        rate::Rate,
+        retry::Retry,
+    },
     front::{self, Front},
     handler::{EachBatch, EachTask, Work},
     ingress::ring::Ring,
@@ -40,6 +45,9 @@ struct Draft<K, T> {
     pin: bool,
     spin: Duration,
     cpus: Option<Vec<usize>>,
+    in_flight: Option<InFlight>,
+    rate: Option<Rate>,
+    group_rate: Option<Rate>,
 }
 
 /// Describes an [`Engine`]. Every setting has a default; values are checked by `build`.
@@ -66,6 +74,9 @@ impl<K, T> Builder<K, T> {
             pin: true,
             spin: Duration::from_micros(20),
             cpus: None,
+            in_flight: None,
+            rate: None,
+            group_rate: None,
         };
         Self { draft, open: Box::new(|_| ()) }
     }
@@ -117,6 +128,28 @@ impl<K, T, S> Builder<K, T, S> {
     /// Groups that may exist before idle ones are reclaimed, with their state. Default 2^20.
     pub fn idle_groups(mut self, groups: usize) -> Self {
         self.draft.idle_groups = groups;
+        self
+    }
+
+    /// How many dispatches (or tasks) may be in flight downstream, however many workers there are. A group that waits for a permit
+    /// holds no worker; permits are given first come, first served. A plain number counts dispatches. Default: no limit. To change
+    /// while running: [`Engine::set_in_flight`].
+    pub fn in_flight(mut self, limit: impl Into<InFlight>) -> Self {
+        self.draft.in_flight = Some(limit.into());
+        self
+    }
+
+    /// How many tasks a second may be started, all groups together. Groups over the rate wait in order and hold no worker.
+    /// Default: no limit. To change while running: [`Engine::set_rate`].
+    pub fn rate(mut self, rate: Rate) -> Self {
+        self.draft.rate = Some(rate);
+        self
+    }
+
+    /// How many tasks a second each single group may start. A group over its rate slows no other. Default: no limit. To change while
+    /// running: [`Engine::set_group_rate`].
+    pub fn group_rate(mut self, rate: Rate) -> Self {
+        self.draft.group_rate = Some(rate);
         self
     }
 
@@ -345,6 +378,9 @@ impl<K, T> Draft<K, T> {
                 bounds: "at least 1 attempt (1 means no retry)",
             });
         }
+        self.in_flight.map_or(Ok(()), adaptive::check)?;
+        self.rate.map_or(Ok(()), |rate| rate.check("rate"))?;
+        self.group_rate.map_or(Ok(()), |rate| rate.check("group_rate"))?;
         if let Some(cpus) = self.cpus.take() {
             let machine = self.machine.take().unwrap_or_else(Snapshot::read).restricted_to(&cpus);
             if machine.mask.is_empty() {
@@ -394,6 +430,9 @@ impl<K, T> Draft<K, T> {
             lane: LANE.min(ring),
             retry: self.retry,
             on_exhausted: self.on_exhausted,
+            in_flight: self.in_flight,
+            rate: self.rate,
+            group_rate: self.group_rate,
         };
         let deques: Vec<Deque<Unit>> = (0..workers).map(|_| Deque::new_fifo()).collect();
         let stealers = deques.iter().map(Deque::stealer).collect();

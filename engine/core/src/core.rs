@@ -5,7 +5,10 @@ use std::{ptr::NonNull, sync::Arc, time::Duration};
 use crossbeam_utils::CachePadded;
 
 use crate::{
-    flow::{exhausted::OnExhausted, retry::Retry},
+    flow::{
+        adaptive::InFlight, admission::Admission, exhausted::OnExhausted, group_rates::GroupRates,
+        rate::Rate, retry::Retry,
+    },
     front::Front,
     group::{block::Group, segment::SharedPool},
     handler::Work,
@@ -37,6 +40,10 @@ pub(crate) struct Settings<K, T> {
     pub(crate) lane: usize,
     pub(crate) retry: Retry,
     pub(crate) on_exhausted: OnExhausted<K, T>,
+    /// Limits at the start; they change live (flow/admission.rs, flow/group_rates.rs).
+    pub(crate) in_flight: Option<InFlight>,
+    pub(crate) rate: Option<Rate>,
+    pub(crate) group_rate: Option<Rate>,
 }
 
 impl<K, T> Settings<K, T> {
@@ -57,6 +64,8 @@ pub(crate) struct Core<K, T, W: Work<K, T>> {
     pub(crate) settings: Settings<K, T>,
     pub(crate) plan: Plan,
     pub(crate) timers: Timers<K, T>,
+    pub(crate) admission: Admission<K, T>,
+    pub(crate) group_rates: GroupRates,
     pub(crate) segments: Arc<SharedPool<T>>,
     pub(crate) held: Held,
     pub(crate) starved: Starved,
@@ -253,10 +262,14 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             .collect();
         let hands = (0..workers).map(|_| CachePadded::new(Hand::new())).collect();
         let now = front.ready.clock.now();
+        let admission = Admission::new(settings.batch, settings.in_flight, settings.rate);
+        let group_rates = GroupRates::new(front.doors.len(), settings.group_rate);
         Self {
             front,
             backs,
             work,
+            admission,
+            group_rates,
             settings,
             plan,
             timers: Timers::new(now),

@@ -11,7 +11,12 @@ use std::{
 use crate::{
     builder::Builder,
     core::Core,
-    error::{SubmitError, SubmitManyError},
+    error::{BuildError, SubmitError, SubmitManyError},
+    flow::{
+        adaptive::{self, InFlight},
+        admission::LimitStats,
+        rate::Rate,
+    },
     front::{Front, Patience},
     group::block::Group,
     group_handle::GroupHandle,
@@ -19,6 +24,7 @@ use crate::{
     ingress::lane::Lane,
     lifecycle::close::CloseReport,
     producer::Producer,
+    ready::link::Chain,
     sync::{Mutex, Ordering, mutant, thread::JoinHandle},
     topology::Plan,
     watch::stats::Stats,
@@ -82,6 +88,10 @@ pub(crate) trait Control<K, T>: Send + Sync {
     fn stop(&self, deadline: Option<Instant>) -> CloseReport<K, T>;
     /// Nobody will close it.
     fn orphan(&self);
+    fn set_in_flight(&self, limit: Option<InFlight>);
+    fn set_rate(&self, rate: Option<Rate>);
+    fn set_group_rate(&self, rate: Option<Rate>);
+    fn limits(&self) -> LimitStats;
 }
 
 impl<K, T, W> Control<K, T> for Core<K, T, W>
@@ -184,6 +194,25 @@ where
         self.orphaned.store(true, Ordering::SeqCst);
         self.front.ready.idle.wake_all(0);
     }
+
+    fn set_in_flight(&self, limit: Option<InFlight>) {
+        self.change_limits(|now, ready| self.admission.set_in_flight(limit, now, ready));
+    }
+
+    fn set_rate(&self, rate: Option<Rate>) {
+        self.change_limits(|now, ready| self.admission.set_rate(rate, now, ready));
+    }
+
+    fn set_group_rate(&self, rate: Option<Rate>) {
+        self.group_rates.set(rate);
+        let mut ready = Chain::default();
+        self.timers.end_rates(&mut ready);
+        self.front.ready.spill(&mut ready);
+    }
+
+    fn limits(&self) -> LimitStats {
+        self.admission.stats()
+    }
 }
 
 impl<K, T> Engine<K, T> {
@@ -224,6 +253,52 @@ impl<K, T> Engine<K, T> {
             return false;
         }
         self.shared.control.wait_drained(crate::sync::instant().checked_add(timeout))
+    }
+
+    /// Changes the limit in flight while the engine runs; `None` lifts it. A lower limit interrupts nothing: no dispatch starts until enough
+    /// have come back.
+    ///
+    /// ```
+    /// # use bgrp::{Engine, InFlight};
+    /// # let engine = Engine::<u64, u64>::builder().task_handler(|_, _| ()).build()?;
+    /// engine.set_in_flight(Some(20.into()))?;
+    /// engine.set_in_flight(Some(InFlight::adaptive(1, 100)))?;
+    /// assert!(engine.set_in_flight(Some(0.into())).is_err());
+    /// engine.set_in_flight(None)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The limit is zero, or its bounds are the wrong way round: the old one stays.
+    pub fn set_in_flight(&self, limit: Option<InFlight>) -> Result<(), BuildError> {
+        limit.map_or(Ok(()), adaptive::check)?;
+        self.shared.control.set_in_flight(limit);
+        Ok(())
+    }
+
+    /// Changes the rate of the whole engine; `None` lifts it. The new bucket starts full.
+    ///
+    /// # Errors
+    /// The rate is out of its bounds: the old one stays.
+    pub fn set_rate(&self, rate: Option<Rate>) -> Result<(), BuildError> {
+        rate.map_or(Ok(()), |rate| rate.check("rate"))?;
+        self.shared.control.set_rate(rate);
+        Ok(())
+    }
+
+    /// Changes the rate of each group; `None` lifts it. Groups that wait for the old one ask again.
+    ///
+    /// # Errors
+    /// The rate is out of its bounds: the old one stays.
+    pub fn set_group_rate(&self, rate: Option<Rate>) -> Result<(), BuildError> {
+        rate.map_or(Ok(()), |rate| rate.check("group_rate"))?;
+        self.shared.control.set_group_rate(rate);
+        Ok(())
+    }
+
+    /// The limit in flight, what is in flight, what waits for it, and how many dispatches a downstream throttled.
+    pub fn limits(&self) -> LimitStats {
+        self.shared.control.limits()
     }
 
     /// Stops at once: no task starts any more, submits are refused. A task that runs is not interrupted. Call

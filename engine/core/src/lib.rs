@@ -52,7 +52,10 @@ pub use closures::{Bgrp, BgrpReport, NotAccepted};
 pub use engine::Engine;
 pub use error::{BuildError, GroupSubmitError, SubmitError, SubmitManyError, SubmitReason};
 pub use flow::{
+    adaptive::InFlight,
+    admission::LimitStats,
     exhausted::{Exhausted, OnExhausted, Verdict},
+    rate::{Count, Rate},
     retry::Retry,
 };
 pub use group_handle::GroupHandle;

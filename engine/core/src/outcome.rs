@@ -103,6 +103,9 @@ pub enum Outcome {
     RetryAfter(Duration, Failure),
     /// Failed for good: no retry, whatever the policy.
     Fail(Failure),
+    /// The downstream has had enough: no task of any group is started before this time is over (at least 1 ms). The task keeps
+    /// the head of its group, and the attempt does not count. With [`InFlight::adaptive`](crate::InFlight::adaptive) the limit goes down.
+    Throttled(Duration),
 }
 
 impl From<()> for Outcome {

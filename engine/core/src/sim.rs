@@ -156,6 +156,11 @@ where
         self.engine.stats()
     }
 
+    /// The engine, for everything that does not wait: limits and the like.
+    pub fn engine(&self) -> &Engine<K, T> {
+        &self.engine
+    }
+
     /// As [`Engine::halt`].
     pub fn halt(&self) {
         self.engine.halt();

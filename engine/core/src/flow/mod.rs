@@ -1,5 +1,9 @@
-//! Flow control: retries, what happens when they are used up, and backpressure.
+//! Flow control: limits, retries, what happens when they are used up, and backpressure.
 
+pub(crate) mod adaptive;
+pub(crate) mod admission;
 pub(crate) mod exhausted;
 pub(crate) mod gate;
+pub(crate) mod group_rates;
+pub(crate) mod rate;
 pub(crate) mod retry;

@@ -12,7 +12,7 @@
 //! | `link` | nobody | the list in which the token rests |
 //! | `word` | claim holder | claim holder and token holder (group/state.rs) |
 //! | `tail`, `pending`, `flags` | claim holder | claim holder |
-//! | `head`, `opened`, state | claim holder | token holder |
+//! | `head`, `rest`, state | claim holder | token holder |
 //! | `key`, `hash` | written at creation, read by both | read by both |
 //!
 //! What only busy groups need stands in their segments (group/segment.rs), how many handles pin a group in a table of
@@ -21,6 +21,8 @@
 //! A block never moves and its memory stays a block until the engine goes, so a late look at a word is harmless
 //! (it finds another sequence or a quiet word). Blocks are made, reused and reclaimed under the claim only.
 
+// A plain atomic, also for the models: nothing is decided by it but by the owner of `head`.
+use std::sync::atomic::AtomicU8;
 use std::{alloc::Layout, cell::UnsafeCell, mem::MaybeUninit, ptr::NonNull};
 
 use super::{ring::End, state::Word};
@@ -29,6 +31,34 @@ use crate::{
     sync::{AtomicU32, Ordering, sized},
     topology::memory::Home,
 };
+
+/// Where a run token rests that is not simply ready or running; for the watch (who is stuck, and why).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Place {
+    /// On the ready list, or in a hand.
+    Ready = 0,
+    /// In the timer, before another attempt.
+    BackOff = 1,
+    /// In the timer, until its own rate lets it go on.
+    GroupRate = 2,
+    /// In the queue of admission: for a permit, the rate of the engine, or a throttled downstream.
+    Admission = 3,
+}
+
+/// Beside the place: the state is open.
+const OPEN: u8 = 0x80;
+
+impl Place {
+    fn from_bits(bits: u8) -> Self {
+        match bits {
+            1 => Self::BackOff,
+            2 => Self::GroupRate,
+            3 => Self::Admission,
+            _ => Self::Ready,
+        }
+    }
+}
 
 /// What the claim holder knows of a group beside its ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,8 +104,8 @@ pub(crate) struct Group<K, T> {
     hash: AtomicU32,
     pending: UnsafeCell<u16>,
     flags: UnsafeCell<Flags>,
-    /// The per-group state is initialised. Whose it is: as `head`.
-    opened: UnsafeCell<bool>,
+    /// Where the token rests, and whether the per-group state is open. Written by whom `head` belongs to, read by the watch.
+    rest: AtomicU8,
     key: UnsafeCell<MaybeUninit<K>>,
 }
 
@@ -108,12 +138,29 @@ impl<K, T> Group<K, T> {
         unsafe { &mut *self.head.get() }
     }
 
-    /// # Safety
-    /// As [`Group::head`].
-    #[allow(clippy::mut_from_ref)]
-    pub(crate) unsafe fn opened(&self) -> &mut bool {
-        // SAFETY: the caller's promise.
-        unsafe { &mut *self.opened.get() }
+    /// The per-group state is initialised. Read it only as the owner of `head`.
+    #[inline(always)]
+    pub(crate) fn is_open(&self) -> bool {
+        // Relaxed: what orders the state orders this too.
+        self.rest.load(Ordering::Relaxed) & OPEN != 0
+    }
+
+    /// As the owner of `head`: the state was opened, or taken.
+    pub(crate) fn set_open(&self, open: bool) {
+        let place = self.rest.load(Ordering::Relaxed) & !OPEN;
+        self.rest.store(place | if open { OPEN } else { 0 }, Ordering::Relaxed);
+    }
+
+    /// Where the token was put to rest last. A hint for the watch: it may have moved on since.
+    pub(crate) fn place(&self) -> Place {
+        Place::from_bits(self.rest.load(Ordering::Relaxed) & !OPEN)
+    }
+
+    /// As the holder of the token, before it is put there.
+    #[inline(always)]
+    pub(crate) fn set_place(&self, place: Place) {
+        let open = self.rest.load(Ordering::Relaxed) & OPEN;
+        self.rest.store(open | place as u8, Ordering::Relaxed);
     }
 
     /// The hash bits of the group's key. Exact while the group is live; a late look finds those of another group of the
@@ -165,7 +212,7 @@ impl<K, T, S> Block<K, T, S> {
                 hash: AtomicU32::new(0),
                 pending: UnsafeCell::new(0),
                 flags: UnsafeCell::new(Flags::default()),
-                opened: UnsafeCell::new(false),
+                rest: AtomicU8::new(0),
                 key: UnsafeCell::new(MaybeUninit::uninit()),
             },
             state: UnsafeCell::new(MaybeUninit::uninit()),

@@ -235,8 +235,8 @@ impl<K, T, W: Work<K, T>> Drop for Core<K, T, W> {
                     take_tasks(head, &mut pool, count).into_iter().for_each(drop_quietly);
                 }
                 End::detach(producer.tail, head, &mut pool);
-                // SAFETY: as above.
-                let opened = std::mem::take(unsafe { group.opened() });
+                let opened = group.is_open();
+                group.set_open(false);
                 producer.flags.clear(Flags::LIVE);
                 // SAFETY: live until now; taken once.
                 drop_quietly(unsafe { group.take_key() });

@@ -26,7 +26,7 @@ fn nudged(before: Option<u64>) {
     check(ALL, move || {
         let timers = Arc::new(Timers::<u32, u32>::new(0));
         // The group behind an entry is never looked at here: nothing fires.
-        let entry = || Entry::Linger(NonNull::dangling(), 0);
+        let entry = || Entry::Linger(NonNull::dangling(), 0, 0);
         if let Some(deadline) = before {
             assert_eq!(timers.add([(deadline, entry())], || false), KeeperCall::Appoint);
         }
@@ -85,7 +85,7 @@ fn a_keeper_that_leaves() {
                 idle.idle.wake_one(0);
             }
         });
-        let entry = Entry::Linger(NonNull::dangling(), 0);
+        let entry = Entry::Linger(NonNull::dangling(), 0, 0);
         ready.call_keeper(timers.add([(2 * MS, entry)], || false));
         keeper.join().unwrap();
         assert_eq!(

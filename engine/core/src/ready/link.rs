@@ -139,6 +139,12 @@ impl Chain {
         Some(unsafe { Unit::from_raw(raw) })
     }
 
+    /// The group whose token is the first of the chain, to look at; `None` also where the first is a shard.
+    pub(crate) fn first_group(&self) -> Option<NonNull<Link>> {
+        let first = NonNull::new(self.first)?;
+        (first.addr().get() & SHARD == 0).then(|| first.cast())
+    }
+
     /// Moves all of `other` behind what is here.
     pub(crate) fn append(&mut self, other: &mut Chain) {
         if other.first.is_null() {

@@ -121,7 +121,8 @@ impl<K, T, S> Back<K, T, S> {
         debug_assert!(removed, "a live group is in the map");
         producer.flags.clear(Flags::LIVE);
         // SAFETY: as `head`.
-        if std::mem::take(unsafe { group.opened() }) {
+        if group.is_open() {
+            group.set_open(false);
             // SAFETY: opened says that the state is initialised; it is taken once.
             scratch.garbage_states.push(unsafe { (*block.as_ref().state()).assume_init_read() });
         }

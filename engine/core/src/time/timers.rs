@@ -1,9 +1,11 @@
-//! Tokens that wait for a time: back-off and linger.
+//! Tokens that wait for a time: back-off, linger, and the alarms of admission.
 //!
 //! | entry | the run token is | when it fires |
 //! |---|---|---|
 //! | `BackOff` | in the entry | the unit goes to the tail of the ready list |
+//! | `Rate` | in the entry | as `BackOff`; at once when the rate is changed |
 //! | `Linger` | in the group's word (LINGER) | whoever clears LINGER with the entry's sequence owns the token |
+//! | `Alarm` | in the queue of admission | whoever fired it pumps that queue (flow/admission.rs) |
 //!
 //! One wheel with ticks of 1 ms under a lock that only workers take. Workers look at `next` (one relaxed load) every
 //! few steps. While workers sleep, one of them is the *keeper*: it parks until `next` at the latest.
@@ -38,7 +40,12 @@ const NOBODY: usize = usize::MAX;
 pub(crate) enum Entry<K, T> {
     /// With its deadline in ns.
     BackOff(Unit, u64),
-    Linger(NonNull<Group<K, T>>, u32),
+    /// With the sequence of the word, and its deadline in ns.
+    Linger(NonNull<Group<K, T>>, u32, u64),
+    /// The rate of the group does not let it go on; with its deadline in ns.
+    Rate(Unit, u64),
+    /// With its deadline in ns.
+    Alarm(u64),
 }
 
 // SAFETY: the pointer is to a block that lives as long as the engine; only its word is touched without a token.
@@ -87,7 +94,7 @@ impl<K, T> Timers<K, T> {
     }
 
     /// Adds entries with their deadlines in ns, and says what the keeper must be told. `hurry` is asked under the
-    /// lock: linger entries then fire at once.
+    /// lock: entries of linger and of rates then fire at once.
     pub(crate) fn add(
         &self,
         entries: impl IntoIterator<Item = (u64, Entry<K, T>)>,
@@ -96,7 +103,7 @@ impl<K, T> Timers<K, T> {
         let mut wheel = self.wheel.lock();
         let hurry = hurry();
         for (deadline, entry) in entries {
-            let now = matches!(entry, Entry::Linger(..)) && hurry;
+            let now = matches!(entry, Entry::Linger(..) | Entry::Rate(..)) && hurry;
             wheel.0.insert(if now { 0 } else { tick_from(deadline) }, entry);
         }
         let before = self.next.load(Ordering::Relaxed);
@@ -125,25 +132,42 @@ impl<K, T> Timers<K, T> {
         self.next.load(Ordering::Relaxed) != NEVER
     }
 
-    /// Fires what is due; the units that become ready go into `out`. Does nothing when another worker is at it.
-    pub(crate) fn fire(&self, now: u64, out: &mut Chain) {
-        let Some(mut wheel) = self.wheel.try_lock() else { return };
+    /// Fires what is due; the units that become ready go into `out`. Does nothing when another worker is at it. `true`: an
+    /// alarm was among it.
+    pub(crate) fn fire(&self, now: u64, out: &mut Chain) -> bool {
+        let Some(mut wheel) = self.wheel.try_lock() else { return false };
         let (wheel, due) = &mut *wheel;
         wheel.advance(tick(now), due);
+        let mut alarm = false;
         for entry in due.drain(..) {
-            release(entry, out);
+            alarm |= release(entry, out);
         }
         self.next.store(wheel.next_deadline().unwrap_or(NEVER), Ordering::Relaxed);
+        alarm
     }
 
-    /// Ends every linger (the engine drains). Back-offs stay.
+    /// Ends every linger (the engine drains). The rest stays.
     pub(crate) fn end_lingers(&self, out: &mut Chain) {
+        self.end(out, |entry| matches!(entry, Entry::Linger(..)));
+    }
+
+    /// Ends every wait for the rate of a group: it was changed.
+    pub(crate) fn end_rates(&self, out: &mut Chain) {
+        self.end(out, |entry| matches!(entry, Entry::Rate(..)));
+    }
+
+    fn end(&self, out: &mut Chain, ends: impl Fn(&Entry<K, T>) -> bool) {
         let mut wheel = self.wheel.lock();
         let wheel = &mut wheel.0;
         for entry in wheel.drain() {
             match entry {
-                Entry::BackOff(_, deadline) => wheel.insert(tick_from(deadline), entry),
-                Entry::Linger(..) => release(entry, out),
+                ended if ends(&ended) => {
+                    release(ended, out);
+                }
+                Entry::BackOff(_, deadline)
+                | Entry::Rate(_, deadline)
+                | Entry::Linger(_, _, deadline)
+                | Entry::Alarm(deadline) => wheel.insert(tick_from(deadline), entry),
             }
         }
         self.next.store(wheel.next_deadline().unwrap_or(NEVER), Ordering::Relaxed);
@@ -179,14 +203,17 @@ impl<K, T> Timers<K, T> {
     }
 }
 
-fn release<K, T>(entry: Entry<K, T>, out: &mut Chain) {
+/// `true`: it was an alarm.
+fn release<K, T>(entry: Entry<K, T>, out: &mut Chain) -> bool {
     match entry {
-        Entry::BackOff(unit, _) => out.push(unit),
-        Entry::Linger(group, sequence) => {
+        Entry::Alarm(_) => return true,
+        Entry::BackOff(unit, _) | Entry::Rate(unit, _) => out.push(unit),
+        Entry::Linger(group, sequence, _) => {
             // SAFETY: blocks live as long as the engine; the word is atomic.
             if unsafe { group.as_ref() }.word.end_linger(Some(sequence)) {
                 out.push(Unit::group(group.cast()));
             }
         }
     }
+    false
 }

@@ -161,7 +161,7 @@ where
         match reference.word.linger(self.core().settings.batch) {
             Ok(sequence) => {
                 let deadline = now + self.core().settings.flush.as_nanos() as u64;
-                self.lingers.push((deadline, Entry::Linger(group, sequence)));
+                self.lingers.push((deadline, Entry::Linger(group, sequence, deadline)));
             }
             // SAFETY: the token stayed ours.
             Err(_) => self.fresh.push(unsafe { token(group, &self.core().front.ready) }),
@@ -197,7 +197,7 @@ where
             Ok(sequence) => {
                 let group = token.as_ptr();
                 token.gone();
-                self.lingers.push((now + left, Entry::Linger(group, sequence)));
+                self.lingers.push((now + left, Entry::Linger(group, sequence, now + left)));
                 self.insert_lingers();
             }
             Err(_) => self.queue(token.rest()),

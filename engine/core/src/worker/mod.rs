@@ -6,6 +6,7 @@
 //! Where the next unit comes from, in this order: own row, own deque, own inbox, overflow list, other workers (near first).
 //! Every 16 steps a worker looks at the timers, at starved shards, and at other workers (steal.rs).
 
+pub(crate) mod admit;
 pub(crate) mod idle;
 pub(crate) mod look;
 pub(crate) mod pool;
@@ -266,7 +267,11 @@ where
             return false;
         }
         let mut due = Chain::default();
-        core.timers.fire(core.front.ready.clock.now(), &mut due);
+        if core.timers.fire(core.front.ready.clock.now(), &mut due) {
+            let now = core.front.ready.clock.now();
+            let alarm = core.admission.pump(now, &mut due);
+            core.set_alarm(alarm);
+        }
         let any = due.len() > 0;
         if any {
             self.queue_all(&mut due);

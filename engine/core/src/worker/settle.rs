@@ -49,6 +49,8 @@ pub(crate) struct Settled {
     /// Tasks that will be tried again.
     pub(crate) retries: u32,
     pub(crate) next: Next,
+    /// The downstream throttled a task and wants no other one for so long.
+    pub(crate) throttled: Option<Duration>,
 }
 
 /// The fate of one task.
@@ -56,7 +58,12 @@ enum Fate {
     Done,
     Failed(Next),
     Stays(Mark, Duration),
+    /// As it was, for so long.
+    Throttled(Mark, Duration),
 }
+
+/// The least pause of a throttled downstream: a tick of the timer.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Settles what the handler left in `turn`; returns the marks of the tasks that stay at the head.
 pub(crate) fn settle<K, T>(
@@ -125,6 +132,11 @@ fn settle_run<K, T>(
                 settled.next = settled.next.and(Next::Wait(wait));
                 stay.push((i, mark));
             }
+            Fate::Throttled(mark, pause) => {
+                settled.next = settled.next.and(Next::Wait(pause));
+                settled.throttled = settled.throttled.max(Some(pause));
+                stay.push((i, mark));
+            }
         }
     }
     let kept = stay.len();
@@ -176,6 +188,10 @@ fn judge<K, T>(
             (failure, wait)
         }
         Outcome::Fail(failure) => (failure, None),
+        Outcome::Throttled(pause) => {
+            let mark = Mark { attempts: attempts - 1, exhausted: None };
+            return Fate::Throttled(mark, pause.max(PAUSE));
+        }
     };
     match wait {
         Some(wait) => {
@@ -235,7 +251,7 @@ where
                 Fate::Failed(next) => {
                     settled.next = settled.next.and(next);
                 }
-                Fate::Done => {}
+                Fate::Done | Fate::Throttled(..) => {}
             }
             head.pass(1);
             // SAFETY: the head has passed it; dropped once.

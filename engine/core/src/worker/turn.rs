@@ -6,6 +6,7 @@
 //! | more tasks | tail of the ready list |
 //! | less than a batch, with linger | the group's word |
 //! | the head is to be retried | the timer |
+//! | limits do not let it start | the queue of admission, or the timer (worker/admit.rs) |
 //! | the group is halted | the list of held groups |
 //! | the engine is halted | nowhere: nothing runs any more, close walks the blocks |
 
@@ -19,7 +20,7 @@ use std::{
 use super::{Worker, settle::Next};
 use crate::{
     group::{
-        block::{Block, Group},
+        block::{Block, Group, Place},
         ring::End,
         token::RunToken,
     },
@@ -40,11 +41,16 @@ where
         let core = self.core();
         if !self.take_in_hand(token.as_ptr()) {
             // The engine is halted. The group's tasks lie in its block; close finds them there.
+            core.change_limits(|now, ready| core.admission.forgo(token.as_ptr(), now, ready));
             token.gone();
             return;
         }
+        let count = token.group().word.load().count();
+        let Some((token, leave)) = self.admit(token, count.min(core.settings.batch)) else {
+            self.hand().lay_down();
+            return;
+        };
         let group = token.group();
-        let count = group.word.load().count();
         // SAFETY: we hold the token, and this is the one reference.
         let head = unsafe { group.head() };
         let since = if core.settings.flush > Duration::ZERO {
@@ -52,7 +58,7 @@ where
         } else {
             0
         };
-        let settled = self.dispatch(group, head, count.min(core.settings.batch));
+        let settled = self.dispatch(group, head, leave.tasks);
         add(&self.post().counters.turns, 1);
         let halts = matches!(settled.next, Next::HaltGroup);
         if halts {
@@ -96,6 +102,7 @@ where
             }
             Next::Go => self.queue(token.rest()),
         }
+        self.leave(leave, settled.throttled);
         self.hand().lay_down();
     }
 
@@ -110,6 +117,7 @@ where
         let core = self.core();
         let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX / 2);
         let deadline = core.front.ready.clock.now().saturating_add(nanos);
+        token.group().set_place(Place::BackOff);
         let entry = Entry::BackOff(token.rest(), deadline);
         let call = core.timers.add([(deadline, entry)], || false);
         core.front.ready.call_keeper(call);
@@ -156,15 +164,13 @@ where
         // SAFETY: this block belongs to an engine with this kind of work, so its state is of this type.
         let state =
             unsafe { NonNull::from(group).cast::<Block<K, T, W::State>>().as_ref() }.state();
-        // SAFETY: we hold the token, and this is the one reference.
-        let is_open = unsafe { group.opened() };
         let run = catch_unwind(AssertUnwindSafe(|| {
-            if !*is_open {
+            if !group.is_open() {
                 turn.phase = Phase::Batch;
                 let opened = core.work.open(key);
                 // SAFETY: we hold the token; the slot is empty.
                 unsafe { (*state).write(opened) };
-                *is_open = true;
+                group.set_open(true);
                 turn.phase = Phase::Between;
             }
             // SAFETY: we hold the token and the state is open.
@@ -178,7 +184,7 @@ where
                     dropped_badly = true;
                     drop(Failure::from_panic(payload, FailureKind::Panicked));
                 }
-                Phase::Batch if *is_open => {
+                Phase::Batch if group.is_open() => {
                     let failure = Failure::from_panic(payload, FailureKind::Panicked);
                     turn.outcomes.clear();
                     turn.outcomes.resize(planned as usize, Outcome::Retry(failure));

@@ -1,0 +1,319 @@
+//! Admission: which groups may be dispatched while the whole engine is limited in flight, by a rate, or by a downstream that
+//! said "not now". One queue for all three, first in, first out.
+//!
+//! No worker ever waits here: a group that may not run leaves its run token in the queue, and the worker takes the next unit.
+//!
+//! | a group's token is | when | who moves it on |
+//! |---|---|---|
+//! | in the worker's hand, admitted | a permit was free, the bucket had enough, nobody waited before it | the worker: `leave` |
+//! | in the queue | one of the three was missing | whoever pumps: a dispatch that leaves, an alarm of the timer, a new limit |
+//! | on the ready list, with a grant | it was pumped; its permit and its tokens are taken already | the worker that runs it: `enter` finds the grant |
+//!
+//! Invariants:
+//!
+//! * **I1** permits in use = grants that wait to be run + dispatches admitted and not left. They are taken and given back
+//!   under the lock, and an [`Admitted`] cannot be copied. Test: `f2_permits.rs`, in every build with assertions.
+//! * **I2** While the queue is not empty nobody enters past it, so permits are first come, first served.
+//! * **I3** While the queue is not empty either a dispatch is under way that will leave, or an alarm is set for the time at
+//!   which the first of the queue can go.
+//!
+//! The lock is a leaf: nothing is called and no other lock taken under it. Without limits an engine pays one relaxed load a
+//! dispatch; with them, two short locks a dispatch.
+
+use std::{collections::HashMap, ptr::NonNull};
+
+use ahash::RandomState;
+
+use super::{
+    adaptive::{InFlight, Seeker},
+    rate::{Bucket, Count, Meter, Rate},
+};
+use crate::{
+    group::{block::Group, token::RunToken},
+    ready::link::Chain,
+    sync::{AtomicBool, Mutex, Ordering},
+};
+
+/// The right to one dispatch of up to `tasks` tasks. Given back by [`Admission::leave`].
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct Admitted {
+    pub(crate) tasks: u32,
+}
+
+/// How a dispatch ended, as far as admission is concerned.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Feedback {
+    /// The downstream said when to come again, in ns from now.
+    pub(crate) throttled: Option<u64>,
+}
+
+/// When somebody must pump, in ns: put an alarm into the timer.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Alarm(pub(crate) Option<u64>);
+
+/// What the limits are now, and what waits for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LimitStats {
+    /// The limit in flight now; `None` without one. Moves by itself when adaptive.
+    pub limit: Option<u32>,
+    /// Dispatches (or tasks, if those are counted) in flight under it.
+    pub in_flight: u32,
+    /// Groups that wait for a permit, for the rate, or for a throttled downstream.
+    pub waiting: u64,
+    /// Dispatches that a downstream throttled.
+    pub throttled: u64,
+}
+
+/// See the module text.
+pub(crate) struct Admission<K, T> {
+    active: AtomicBool,
+    state: Mutex<State<K, T>>,
+}
+
+struct State<K, T> {
+    /// Tasks of one dispatch, at most.
+    batch: u32,
+    queue: Chain,
+    granted: HashMap<NonNull<Group<K, T>>, Admitted, RandomState>,
+    limit: Option<Limit>,
+    /// Admitted and not left, those with a grant that is not run yet included.
+    batches: u32,
+    tasks: u32,
+    rate: Option<(Meter, Bucket)>,
+    paused_until: u64,
+    /// The time for which an alarm is set; those before now have rung.
+    alarm: u64,
+    throttled: u64,
+}
+
+struct Limit {
+    most: u32,
+    count: Count,
+    seeker: Option<Seeker>,
+}
+
+// SAFETY: units are tokens, and the pointers name blocks that live as long as the engine; see `Unit`.
+unsafe impl<K: Send, T: Send> Send for State<K, T> {}
+
+/// Why a dispatch may not start: until a time, or until another one leaves.
+struct NotYet(Option<u64>);
+
+impl<K, T> State<K, T> {
+    /// Takes what a dispatch of up to `wanted` tasks needs.
+    fn admit(&mut self, wanted: u32, now: u64) -> Result<Admitted, NotYet> {
+        if now < self.paused_until {
+            return Err(NotYet(Some(self.paused_until)));
+        }
+        let mut tasks = wanted.min(self.batch);
+        if let Some(limit) = &self.limit {
+            let free = limit.most.saturating_sub(self.in_flight(limit.count));
+            if free == 0 {
+                return Err(NotYet(None));
+            }
+            if limit.count == Count::Tasks {
+                tasks = tasks.min(free);
+            }
+        }
+        if let Some((meter, bucket)) = &mut self.rate {
+            tasks = meter.most(tasks);
+            let at = meter.ready_at(bucket, tasks);
+            if at > now {
+                return Err(NotYet(Some(at)));
+            }
+            meter.take(bucket, tasks, now);
+        }
+        self.batches += 1;
+        self.tasks += tasks;
+        Ok(Admitted { tasks })
+    }
+
+    fn in_flight(&self, count: Count) -> u32 {
+        if count == Count::Tasks { self.tasks } else { self.batches }
+    }
+
+    /// Moves what may go from the queue to `out`.
+    fn pump(&mut self, now: u64, out: &mut Chain) -> Alarm {
+        while let Some(group) = self.queue.first_group() {
+            let group = group.cast::<Group<K, T>>();
+            // SAFETY: its token is in our queue, and blocks live as long as the engine.
+            let count = unsafe { group.as_ref() }.word.load().count();
+            match self.admit(count.max(1), now) {
+                Ok(admitted) => {
+                    let before = self.granted.insert(group, admitted);
+                    debug_assert!(before.is_none(), "one token, one grant");
+                    out.push(self.queue.pop().expect("just seen"));
+                }
+                Err(NotYet(Some(at))) => return self.alarm_at(at, now),
+                Err(NotYet(None)) => break,
+            }
+        }
+        Alarm(None)
+    }
+
+    fn alarm_at(&mut self, at: u64, now: u64) -> Alarm {
+        if self.alarm > now && self.alarm <= at {
+            return Alarm(None);
+        }
+        self.alarm = at;
+        Alarm(Some(at))
+    }
+
+    /// One dispatch less.
+    fn give_back(&mut self, admitted: &Admitted) {
+        debug_assert!(
+            self.batches >= 1 && self.tasks >= admitted.tasks,
+            "permits = running batches"
+        );
+        self.batches -= 1;
+        self.tasks -= admitted.tasks;
+    }
+
+    /// What the downstream answered.
+    fn learn(&mut self, feedback: Feedback, now: u64) {
+        let batches = self.batches;
+        if let Some(limit) = &mut self.limit
+            && let Some(seeker) = &mut limit.seeker
+        {
+            limit.most = seeker.after(limit.most, batches, feedback.throttled.is_some(), now);
+        }
+        if let Some(after) = feedback.throttled {
+            self.throttled += 1;
+            self.paused_until = self.paused_until.max(now.saturating_add(after));
+        }
+    }
+}
+
+impl<K, T> Admission<K, T> {
+    /// For dispatches of up to `batch` tasks.
+    pub(crate) fn new(batch: u32, in_flight: Option<InFlight>, rate: Option<Rate>) -> Self {
+        let state = State {
+            batch,
+            queue: Chain::default(),
+            granted: HashMap::default(),
+            limit: in_flight.map(Limit::new),
+            batches: 0,
+            tasks: 0,
+            rate: rate.map(|rate| (Meter::new(&rate), Bucket::default())),
+            paused_until: 0,
+            alarm: 0,
+            throttled: 0,
+        };
+        let active = state.limit.is_some() || state.rate.is_some();
+        Self { active: AtomicBool::new(active), state: Mutex::new(state) }
+    }
+
+    /// Dispatches must enter. Once true it stays so. Relaxed: a dispatch that misses it runs as one that began before the limit.
+    #[inline(always)]
+    pub(crate) fn is_active(&self) -> bool {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    /// The dispatch of a group with `count` tasks: it may start, or its token waits here from now on.
+    pub(crate) fn enter<'a>(
+        &self,
+        token: RunToken<'a, K, T>,
+        count: u32,
+        now: u64,
+    ) -> Result<(RunToken<'a, K, T>, Admitted), Alarm> {
+        let mut state = self.state.lock();
+        if let Some(admitted) = state.granted.remove(&token.as_ptr()) {
+            return Ok((token, admitted));
+        }
+        if state.queue.len() > 0 {
+            // I2; its alarm is set, or a dispatch under way will pump (I3).
+            state.queue.push(token.rest());
+            return Err(Alarm(None));
+        }
+        match state.admit(count, now) {
+            Ok(admitted) => Ok((token, admitted)),
+            Err(NotYet(at)) => {
+                state.queue.push(token.rest());
+                Err(at.map_or(Alarm(None), |at| state.alarm_at(at, now)))
+            }
+        }
+    }
+
+    /// The dispatch is over; who may go now comes into `out`.
+    pub(crate) fn leave(
+        &self,
+        admitted: Option<Admitted>,
+        feedback: Feedback,
+        now: u64,
+        out: &mut Chain,
+    ) -> Alarm {
+        if feedback.throttled.is_some() {
+            self.active.store(true, Ordering::Relaxed);
+        }
+        let mut state = self.state.lock();
+        // The seeker counts the one that comes back as in flight.
+        state.learn(feedback, now);
+        if let Some(admitted) = admitted {
+            state.give_back(&admitted);
+        }
+        state.pump(now, out)
+    }
+
+    /// An alarm has rung.
+    pub(crate) fn pump(&self, now: u64, out: &mut Chain) -> Alarm {
+        self.state.lock().pump(now, out)
+    }
+
+    /// The group's grant goes back unused: its engine is halted, or it was paused meanwhile.
+    pub(crate) fn forgo(&self, group: NonNull<Group<K, T>>, now: u64, out: &mut Chain) -> Alarm {
+        let mut state = self.state.lock();
+        let Some(admitted) = state.granted.remove(&group) else { return Alarm(None) };
+        // Not a word about the downstream: it was not called.
+        state.give_back(&admitted);
+        state.pump(now, out)
+    }
+
+    /// From now on so much may be in flight; `None`: no limit.
+    pub(crate) fn set_in_flight(
+        &self,
+        asked: Option<InFlight>,
+        now: u64,
+        out: &mut Chain,
+    ) -> Alarm {
+        self.active.store(true, Ordering::Relaxed);
+        let mut state = self.state.lock();
+        state.limit = asked.map(Limit::new);
+        state.pump(now, out)
+    }
+
+    /// From now on this rate holds; `None`: none.
+    pub(crate) fn set_rate(&self, rate: Option<Rate>, now: u64, out: &mut Chain) -> Alarm {
+        self.active.store(true, Ordering::Relaxed);
+        let mut state = self.state.lock();
+        // The old debt is forgotten: a bucket that is full.
+        state.rate = rate.map(|rate| (Meter::new(&rate), Bucket::default()));
+        state.pump(now, out)
+    }
+
+    pub(crate) fn stats(&self) -> LimitStats {
+        let state = self.state.lock();
+        let count = state.limit.as_ref().map_or(Count::Batches, |limit| limit.count);
+        LimitStats {
+            limit: state.limit.as_ref().map(|limit| limit.most),
+            in_flight: state.in_flight(count),
+            waiting: state.queue.len() as u64,
+            throttled: state.throttled,
+        }
+    }
+}
+
+impl Limit {
+    fn new(asked: InFlight) -> Self {
+        let seeker = asked.adaptive.then(|| Seeker::new(asked.least, asked.most));
+        let most = if asked.adaptive { asked.least } else { asked.most };
+        Self { most, count: asked.count, seeker }
+    }
+}
+
+impl<K, T> std::fmt::Debug for Admission<K, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Admission").field("stats", &self.stats()).finish()
+    }
+}
