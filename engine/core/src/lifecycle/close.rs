@@ -134,6 +134,7 @@ where
     pub(crate) fn stop(&self, deadline: Option<Instant>) -> CloseReport<K, T> {
         self.halt();
         let running = self.hands_at_rest(deadline);
+        self.admission.end();
         let left = self.collect(&running);
         let counters = || self.front.ready.posts.iter().map(|post| &post.counters);
         CloseReport {
