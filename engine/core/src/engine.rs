@@ -181,8 +181,7 @@ where
     }
 
     fn orphan(&self) {
-        // ORDERING: SeqCst: store, the fence of `DrainWatch::notify` when this worker lies down, look at what is settled; pairs
-        // with the load in `Worker::lie_down`.
+        // ORDERING: SeqCst: this, the fence of `notify` in `Worker::lie_down`, what is settled; pairs with the load there.
         self.orphaned.store(true, Ordering::SeqCst);
         self.front.ready.idle.wake_all(0);
     }

@@ -55,11 +55,11 @@ pub(crate) fn numbers(tree: &Tree) -> [(&'static str, usize); 6] {
 fn index(tree: &Tree, pages: &[Page], findings: &mut Findings) {
     let text = tree.text(INDEX).unwrap_or_default();
     let mut linked = BTreeSet::new();
-    for (line, text) in (1..).zip(text.lines().filter(|text| text.starts_with("| ["))) {
+    for (line, text) in (1..).zip(text.lines()).filter(|(_, text)| text.starts_with("| [")) {
         for link in text.split("](protocols/").skip(1).filter_map(|rest| rest.split(')').next()) {
             let file = format!("{PAGES}{link}");
             if tree.text(&file).is_none() {
-                let what = format!("row {line} of the index links {link}, which does not exist");
+                let what = format!("the index links {link}, which does not exist");
                 findings.push(finding(INDEX, line, &what, "write the page or take the row away"));
             }
             linked.insert(file);
