@@ -2,7 +2,7 @@
 
 mod machines;
 
-use bgrp::topology::{Cpu, Distance, FULL_CAPACITY, Near, Node, Plan, Snapshot, Workers};
+use bgrp::topology::{Distance, FULL_CAPACITY, Near, Node, Plan, Snapshot, Workers};
 use machines::{cpus, cpus_of, machine, sane_plan, tiers};
 use proptest::prelude::*;
 
