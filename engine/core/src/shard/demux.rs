@@ -36,9 +36,16 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Touched<K, T> {
     pub(crate) group: NonNull<Group<K, T>>,
-    /// The word if the group was quiet when it was touched: then it still is.
-    quiet: Option<State>,
+    /// The word when the group was touched. If it was quiet then, it still is.
+    seen: State,
 }
+
+impl<K, T> Clone for Touched<K, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<K, T> Copy for Touched<K, T> {}
 
 /// Buffers of one worker, reused from chunk to chunk. What is in `rejected` and `garbage` is dropped after the claim
 /// was released, since a drop is user code.
@@ -278,8 +285,7 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
         let producer = unsafe { group.producer() };
         if *producer.pending == 0 {
             let state = group.word.load();
-            let quiet = state.is_quiet().then_some(state);
-            if quiet.is_some() {
+            if state.is_quiet() {
                 // SAFETY: quiet under the claim: the consumer side is ours.
                 let head = unsafe { group.head() };
                 if producer.tail.is_detached() {
@@ -289,7 +295,7 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
                     End::rewind(producer.tail, head);
                 }
             }
-            self.scratch.touched.push(Touched { group: NonNull::from(group), quiet });
+            self.scratch.touched.push(Touched { group: NonNull::from(group), seen: state });
         }
         *producer.pending += 1;
         producer.tail.push(self.pool, task);
@@ -311,20 +317,27 @@ impl<K, T> Touched<K, T> {
         unsafe { &*self.group.as_ptr() }
     }
 
+    /// Claim holder: makes the tasks of this chunk countable, if the group was quiet: how many. The caller then holds its token.
+    #[inline(always)]
+    pub(crate) fn activate(&self) -> Option<u32> {
+        self.seen.is_quiet().then(|| {
+            let group = self.group();
+            // SAFETY: we hold the claim.
+            let added = u32::from(std::mem::take(unsafe { group.producer().pending }));
+            group.word.activate(self.seen, added);
+            added
+        })
+    }
+
     /// Claim holder: makes the tasks of this chunk countable.
     pub(crate) fn publish(&self) -> Grown {
+        if let Some(added) = self.activate() {
+            return Grown { count: u64::from(added), added, meaning: Published::Token };
+        }
         let group = self.group();
         // SAFETY: we hold the claim.
         let added = u32::from(std::mem::take(unsafe { group.producer().pending }));
-        match self.quiet {
-            Some(state) => {
-                group.word.activate(state, added);
-                Grown { count: u64::from(added), added, meaning: Published::Token }
-            }
-            None => {
-                let (before, meaning) = group.word.publish(added);
-                Grown { count: u64::from(before.count()) + u64::from(added), added, meaning }
-            }
-        }
+        let (before, meaning) = group.word.publish(added);
+        Grown { count: u64::from(before.count()) + u64::from(added), added, meaning }
     }
 }

@@ -1,6 +1,6 @@
 //! A worker looks at a shard: claim, demux, publish, release the claim, and only then does anything run.
 
-use std::{hash::Hash, ptr::NonNull, time::Duration};
+use std::{hash::Hash, ptr::NonNull};
 
 use super::Worker;
 use crate::{
@@ -30,6 +30,7 @@ where
     W: Work<K, T>,
 {
     /// The caller holds the duty to look at the shard (its unit).
+    #[inline(never)]
     pub(crate) fn look(&mut self, shard: usize) {
         let core = self.core();
         let door: &Door<K, T> = &core.front.doors[shard];
@@ -69,9 +70,8 @@ where
         self.allowance = self.allowance.saturating_sub(u64::from(taken));
         add(&self.post().counters.taken, u64::from(taken));
         add(&self.post().counters.looks, 1);
-        let fresh = std::mem::take(&mut self.fresh);
-        if more || fresh.len() > 0 {
-            self.run_row(fresh, more.then(|| door.unit()));
+        if more || !self.fresh.is_empty() {
+            self.run_row(more.then(|| door.unit()));
         }
         self.clean_up();
     }
@@ -104,11 +104,19 @@ where
     fn publish(&mut self, door: &Door<K, T>) -> bool {
         let mut held = false;
         let core = self.core();
-        let linger = core.settings.flush > Duration::ZERO && !core.front.status.refuses();
+        let linger = self.lingers && !core.front.status.refuses();
         let now = if linger { core.front.ready.clock.now() } else { 0 };
         for i in 0..self.scratch.touched.len() {
-            let touched = &self.scratch.touched[i];
+            let touched = self.scratch.touched[i];
             let group = touched.group;
+            if !linger && let Some(added) = touched.activate() {
+                if added > core.settings.group_capacity {
+                    self.note_full(door, group);
+                }
+                // SAFETY: the group was quiet, so its one token is ours.
+                self.fresh.push(unsafe { token(group, &core.front.ready) });
+                continue;
+            }
             let grown = touched.publish();
             let count = u32::try_from(grown.count).unwrap_or(u32::MAX);
             if count > core.settings.group_capacity {
@@ -161,7 +169,7 @@ where
         match reference.word.linger(self.core().settings.batch) {
             Ok(sequence) => {
                 let deadline = now + self.core().settings.flush.as_nanos() as u64;
-                self.lingers.push((deadline, Entry::Linger(group, sequence)));
+                self.waits.push((deadline, Entry::Linger(group, sequence)));
             }
             // SAFETY: the token stayed ours.
             Err(_) => self.fresh.push(unsafe { token(group, &self.core().front.ready) }),
@@ -197,7 +205,7 @@ where
             Ok(sequence) => {
                 let group = token.as_ptr();
                 token.gone();
-                self.lingers.push((now + left, Entry::Linger(group, sequence)));
+                self.waits.push((now + left, Entry::Linger(group, sequence)));
                 self.insert_lingers();
             }
             Err(_) => self.queue(token.rest()),
@@ -205,11 +213,11 @@ where
     }
 
     fn insert_lingers(&mut self) {
-        if self.lingers.is_empty() {
+        if self.waits.is_empty() {
             return;
         }
         let core = self.core();
-        let call = core.timers.add(self.lingers.drain(..), || core.front.status.refuses());
+        let call = core.timers.add(self.waits.drain(..), || core.front.status.refuses());
         core.front.ready.call_keeper(call);
     }
 

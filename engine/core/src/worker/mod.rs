@@ -54,10 +54,12 @@ pub(crate) struct Worker<K, T, W: Work<K, T>> {
     pub(crate) pool: Pool<T>,
     pub(crate) scratch: Scratch<K, T, W::State>,
     pub(crate) outcomes: Vec<Outcome>,
-    /// Units on their way to the ready list.
-    fresh: Chain,
+    /// Groups that a look made busy, on their way to the row.
+    fresh: Vec<Unit>,
+    /// The engine has a flush interval.
+    lingers: bool,
     /// Linger entries of one chunk.
-    lingers: Vec<(u64, crate::time::timers::Entry<K, T>)>,
+    waits: Vec<(u64, crate::time::timers::Entry<K, T>)>,
     /// Records that this worker may take before it adds up the backlog again.
     allowance: u64,
     steps: u32,
@@ -85,6 +87,7 @@ where
         let workers = core.hands.len();
         let post = NonNull::from(&*core.front.ready.posts[id]);
         let hand = NonNull::from(&*core.hands[id]);
+        let lingers = !core.settings.flush.is_zero();
         Self {
             core,
             post,
@@ -95,8 +98,9 @@ where
             pool,
             scratch: Scratch::new(),
             outcomes: Vec::new(),
-            fresh: Chain::default(),
-            lingers: Vec::new(),
+            fresh: Vec::with_capacity(1_024),
+            lingers,
+            waits: Vec::new(),
             allowance: 0,
             steps: 0,
             victim: id,
@@ -138,6 +142,7 @@ where
     }
 
     /// The next unit, from wherever there is one.
+    #[inline]
     pub(crate) fn poll(&mut self) -> Option<Unit> {
         self.steps = self.steps.wrapping_add(1);
         self.post().steps.store(self.steps, Ordering::Relaxed);
@@ -147,11 +152,17 @@ where
         if let Some(unit) = self.next() {
             return Some(unit);
         }
-        // Nothing to do is the time to look at what is looked at seldom.
+        self.look_seldom()
+    }
+
+    /// Nothing to do is the time to look at what is looked at seldom.
+    #[cold]
+    fn look_seldom(&mut self) -> Option<Unit> {
         let more = self.fire_timers() | self.core.feed_starved();
         if more { self.next() } else { None }
     }
 
+    #[inline]
     pub(crate) fn run(&mut self, unit: Unit) {
         match unit.open() {
             Kind::Shard(link) => {
@@ -169,10 +180,17 @@ where
         }
     }
 
+    #[inline(always)]
     fn next(&mut self) -> Option<Unit> {
         let barrier = self.core().front.barrier;
-        let own = self.post().row.take(&mut self.place, barrier);
-        own.or_else(|| self.deque.pop())
+        self.post().row.take(&mut self.place, barrier).or_else(|| self.next_elsewhere())
+    }
+
+    /// The row is empty.
+    #[inline(never)]
+    fn next_elsewhere(&mut self) -> Option<Unit> {
+        self.deque
+            .pop()
             .or_else(|| self.refill())
             .or_else(|| self.steal())
             .or_else(|| self.rob())
@@ -224,16 +242,20 @@ where
         }
     }
 
-    /// The groups of a look: they run now, unless they are too few to be worth a row. `shard`: looked at again, behind all
-    /// that are ready.
-    pub(crate) fn run_row(&mut self, mut groups: Chain, shard: Option<Unit>) {
+    /// The groups of a look (`fresh`): they run now, unless they are too few to be worth a row. `shard`: looked at again,
+    /// behind all that are ready.
+    pub(crate) fn run_row(&mut self, shard: Option<Unit>) {
+        let mut groups = self.fresh.drain(..);
         if groups.len() >= ROW_FROM {
-            self.post().row.fill(&mut self.place, || groups.pop());
+            // SAFETY: the post lives as long as the core, of which the worker owns a share.
+            unsafe { self.post.as_ref() }.row.fill(&mut self.place, || groups.next());
         }
+        let mut rest = Chain::default();
+        groups.for_each(|unit| rest.push(unit));
         if let Some(unit) = shard {
-            groups.push(unit);
+            rest.push(unit);
         }
-        self.queue_all(&mut groups);
+        self.queue_all(&mut rest);
     }
 
     /// Puts units behind all that are ready, in order.
@@ -253,6 +275,7 @@ where
     }
 
     /// Every [`PERIOD`] steps.
+    #[inline(never)]
     fn look_around(&mut self) {
         self.fire_timers();
         self.core.feed_starved();
@@ -278,11 +301,12 @@ where
     pub(crate) fn hand_over(&mut self) {
         let barrier = self.core.front.barrier;
         let row = &self.post().row;
+        let mut all = Chain::default();
+        self.fresh.drain(..).for_each(|unit| all.push(unit));
         while let Some(unit) = row.take(&mut self.place, barrier).or_else(|| self.deque.pop()) {
-            self.fresh.push(unit);
+            all.push(unit);
         }
-        let mut fresh = std::mem::take(&mut self.fresh);
-        self.core.front.ready.spill(&mut fresh);
+        self.core.front.ready.spill(&mut all);
     }
 }
 

@@ -16,15 +16,18 @@ use std::{
     time::Duration,
 };
 
-use super::{Worker, settle::Next};
+use super::{
+    Worker,
+    settle::{Next, Settled, settle},
+};
 use crate::{
     group::{
         block::{Block, Group},
         ring::End,
+        state::State,
         token::RunToken,
     },
     handler::{Budget, Phase, Turn, Work},
-    outcome::{Failure, FailureKind, Outcome},
     sync::Ordering,
     time::timers::Entry,
     watch::stats::add,
@@ -36,6 +39,7 @@ where
     T: Send + 'static,
     W: Work<K, T>,
 {
+    #[inline]
     pub(crate) fn turn(&mut self, token: RunToken<'_, K, T>) {
         let core = self.core();
         if !self.take_in_hand(token.as_ptr()) {
@@ -47,28 +51,51 @@ where
         let count = group.word.load().count();
         // SAFETY: we hold the token, and this is the one reference.
         let head = unsafe { group.head() };
-        let since = if core.settings.flush > Duration::ZERO {
-            (core.front.ready.clock.now() / 1_000_000) as u32
-        } else {
-            0
-        };
-        let settled = self.dispatch(group, head, count.min(core.settings.batch));
-        add(&self.post().counters.turns, 1);
-        let halts = matches!(settled.next, Next::HaltGroup);
-        if halts {
+        let since =
+            if self.lingers { (core.front.ready.clock.now() / 1_000_000) as u32 } else { 0 };
+        match self.dispatch(group, head, count.min(core.settings.batch)) {
+            Ok(done) => {
+                let after = group.word.settle(done);
+                // The counters of ended tasks come after the word, so that who sees them all sees every group at rest.
+                let counters = &self.post().counters;
+                add(&counters.turns, 1);
+                add(&counters.done, u64::from(done));
+                self.relieve(token.as_ptr(), after);
+                if after.is_idle() {
+                    token.gone();
+                } else {
+                    self.go_on(token, after, count > done, since);
+                }
+            }
+            Err(settled) => self.end_troubled(token, &settled, count > settled.removed, since),
+        }
+        self.hand().lay_down();
+    }
+
+    /// A dispatch that did not simply end with all its tasks done.
+    #[inline(never)]
+    fn end_troubled(
+        &mut self,
+        token: RunToken<'_, K, T>,
+        settled: &Settled,
+        left: bool,
+        since: u32,
+    ) {
+        let core = self.core();
+        let group = token.group();
+        let counters = &self.post().counters;
+        add(&counters.turns, 1);
+        if settled.next == Next::HaltGroup {
             let held = group.word.halt().count() - settled.removed;
             // ORDERING: SeqCst, see `Core::is_drained`.
             core.held.tasks.fetch_add(u64::from(held), Ordering::SeqCst);
         }
         let after = group.word.settle(settled.removed);
-        // The counters of ended tasks come after the word, so that who sees them all sees every group at rest.
-        add(&self.post().counters.done, u64::from(settled.done));
-        add(&self.post().counters.failed, u64::from(settled.removed - settled.done));
-        add(&self.post().counters.retries, u64::from(settled.retries));
-        let pointer = token.as_ptr();
-        if after.is_full() && after.count() <= core.settings.low_mark() {
-            core.relieve(pointer);
-        }
+        // After the word, as in `turn`.
+        add(&counters.done, u64::from(settled.done));
+        add(&counters.failed, u64::from(settled.removed - settled.done));
+        add(&counters.retries, u64::from(settled.retries));
+        self.relieve(token.as_ptr(), after);
         match settled.next {
             Next::HaltGroup => {
                 core.held.units.lock().push(token.rest());
@@ -80,23 +107,35 @@ where
             }
             _ if after.is_idle() => token.gone(),
             Next::Wait(wait) => self.back_off(token, wait),
-            Next::Go
-                if core.settings.flush > Duration::ZERO && after.count() < core.settings.batch =>
-            {
-                // SAFETY: we hold the token.
-                let head = unsafe { token.group().head() };
-                if head.trouble().is_some() {
-                    // A task that stood behind a retried one is held, and its wait is over by now.
-                    self.queue(token.rest());
-                } else {
-                    // What was there before this turn and was not run is older than the turn.
-                    let older = if count > settled.removed { *head.since() } else { since };
-                    self.linger_again(token, older);
-                }
-            }
-            Next::Go => self.queue(token.rest()),
+            Next::Go => self.go_on(token, after, left, since),
         }
-        self.hand().lay_down();
+    }
+
+    /// A full group that holds few tasks now is open again. Its token may be gone.
+    #[inline(always)]
+    fn relieve(&self, group: NonNull<Group<K, T>>, after: State) {
+        let core = self.core();
+        if after.is_full() && after.count() <= core.settings.low_mark() {
+            core.relieve(group);
+        }
+    }
+
+    /// More tasks wait. `left`: some of them were there before this turn, which began at `since`.
+    fn go_on(&mut self, token: RunToken<'_, K, T>, after: State, left: bool, since: u32) {
+        if !self.lingers || after.count() >= self.core().settings.batch {
+            self.queue(token.rest());
+            return;
+        }
+        // SAFETY: we hold the token.
+        let head = unsafe { token.group().head() };
+        if head.trouble().is_some() {
+            // A task that stood behind a retried one is held, and its wait is over by now.
+            self.queue(token.rest());
+        } else {
+            // What was there before this turn and was not run is older than the turn.
+            let older = if left { *head.since() } else { since };
+            self.linger_again(token, older);
+        }
     }
 
     /// Notes what this worker has in hand, then asks whether it still may run it. Close does it the other way
@@ -115,35 +154,38 @@ where
         core.front.ready.call_keeper(call);
     }
 
-    /// Calls the handler for up to `most` tasks.
+    /// Calls the handler for up to `most` tasks. `Ok`: that is how many are done, and there is nothing else to settle.
+    #[inline(always)]
     fn dispatch(
         &mut self,
         group: &Group<K, T>,
         head: &mut End<T>,
         most: u32,
-    ) -> super::settle::Settled {
+    ) -> Result<u32, Settled> {
         let core = self.core();
         // SAFETY: we hold the token of a live group.
         let key = unsafe { group.key() };
-        let mut settled = super::settle::Settled::default();
         let mut planned = most;
+        let mut marked = None;
         if head.trouble().is_some() {
+            let mut settled = Settled::default();
             planned = self.resolve_held(key, head, most, &mut settled);
             if planned == 0 {
-                return settled;
+                return Err(settled);
             }
+            marked = Some((head.trouble().take(), settled));
         }
-        let trouble = head.trouble().take();
-        self.outcomes.clear();
+        debug_assert!(self.outcomes.is_empty(), "whoever settles a batch empties it");
+        let trouble = marked.as_ref().and_then(|(trouble, _)| trouble.as_deref());
         let mut turn = Turn {
             key,
             head,
             pool: &mut self.pool,
-            trouble: trouble.as_deref(),
+            trouble,
             planned,
             budget: Budget {
-                clock: &*core.front.ready.clock,
-                nanos: core.settings.budget.as_nanos() as u64,
+                clock: &core.front.ready.clock,
+                most: &core.settings.budget,
                 started: None,
             },
             status: &core.front.status,
@@ -170,41 +212,17 @@ where
             // SAFETY: we hold the token and the state is open.
             core.work.run(unsafe { (*state).assume_init_mut() }, &mut turn);
         }));
-        let mut dropped_badly = false;
-        if let Err(payload) = run {
-            match turn.phase {
-                Phase::Drop => {
-                    // The task counts as passed; its own drop is what failed.
-                    dropped_badly = true;
-                    drop(Failure::from_panic(payload, FailureKind::Panicked));
-                }
-                Phase::Batch if *is_open => {
-                    let failure = Failure::from_panic(payload, FailureKind::Panicked);
-                    turn.outcomes.clear();
-                    turn.outcomes.resize(planned as usize, Outcome::Retry(failure));
-                    turn.batched = true;
-                }
-                Phase::Batch => {
-                    let failure = Failure::from_panic(payload, FailureKind::StatePanicked);
-                    turn.failed = Some(Outcome::Retry(failure));
-                }
-                Phase::Task | Phase::Between => {
-                    let failure = Failure::from_panic(payload, FailureKind::Panicked);
-                    turn.failed = Some(Outcome::Retry(failure));
-                }
-            }
+        if run.is_ok() && !turn.batched && turn.failed.is_none() && marked.is_none() {
+            return Ok(turn.done);
         }
-        let clean = !turn.batched && turn.failed.is_none() && trouble.is_none();
-        let done = turn.done - u32::from(dropped_badly);
-        settled.removed += turn.done;
-        settled.done += done;
-        if !clean {
+        let panicked = run.err().map(|payload| (payload, *is_open));
+        let (marks, mut settled) = match &marked {
             // A copy, since the turn still borrows the original; only a failure comes here.
-            let marks = trouble.clone();
-            let marks =
-                super::settle::settle(&core.settings, turn, marks, &mut self.random, &mut settled);
-            *head.trouble() = marks;
-        }
-        settled
+            Some((trouble, settled)) => (trouble.clone(), *settled),
+            None => (None, Settled::default()),
+        };
+        let marks = settle(&core.settings, &mut turn, panicked, marks, &mut self.random, &mut settled);
+        *head.trouble() = marks;
+        Err(settled)
     }
 }
