@@ -74,16 +74,22 @@ impl Budget<'_> {
         }
     }
 
-    #[cold]
+    #[inline]
     fn is_over(&mut self) -> bool {
-        let now = self.clock.now();
-        match self.started {
-            Some(started) => u128::from(now.saturating_sub(started)) > self.most.as_nanos(),
-            None => {
-                self.started = Some(now);
-                false
-            }
-        }
+        let (over, started) = check(self.clock, self.most, self.started);
+        self.started = started;
+        over
+    }
+}
+
+/// Whether the time is over, and when it began. By value, so that a turn need not lie in memory for it.
+#[cold]
+#[inline(never)]
+fn check(clock: &Arc<dyn Clock>, most: &Duration, started: Option<u64>) -> (bool, Option<u64>) {
+    let now = clock.now();
+    match started {
+        Some(begin) => (u128::from(now.saturating_sub(begin)) > most.as_nanos(), started),
+        None => (false, Some(now)),
     }
 }
 

@@ -13,6 +13,7 @@ use crate::{
     shard::{
         back::Back,
         demux::{Demux, Grown},
+        map::MOVES_PER_OP,
     },
     sync::Ordering,
     time::timers::Entry,
@@ -51,7 +52,8 @@ where
         let held = self.publish(door);
         back.unpin_passed();
         // A resize that is under way goes on also when no group is made or reclaimed: two tables cost two look-ups.
-        back.map.migrate();
+        // By as many slots as records came.
+        (0..=taken / MOVES_PER_OP as u32).any(|_| !back.map.migrate());
         // More looks than groups can have been put off in this chunk: the list of late ones shrinks.
         back.cool(2 * taken as usize + 8, &mut self.pool);
         let limit = core.census(&mut back);

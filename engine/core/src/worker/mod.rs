@@ -54,6 +54,8 @@ pub(crate) struct Worker<K, T, W: Work<K, T>> {
     pub(crate) pool: Pool<T>,
     pub(crate) scratch: Scratch<K, T, W::State>,
     pub(crate) outcomes: Vec<Outcome>,
+    /// What was settled of a group in trouble before its handler was called.
+    before: settle::Settled,
     /// Groups that a look made busy, on their way to the row.
     fresh: Vec<Unit>,
     /// The engine has a flush interval.
@@ -98,6 +100,7 @@ where
             pool,
             scratch: Scratch::new(),
             outcomes: Vec::new(),
+            before: settle::Settled::default(),
             fresh: Vec::with_capacity(1_024),
             lingers,
             waits: Vec::new(),
@@ -189,11 +192,7 @@ where
     /// The row is empty.
     #[inline(never)]
     fn next_elsewhere(&mut self) -> Option<Unit> {
-        self.deque
-            .pop()
-            .or_else(|| self.refill())
-            .or_else(|| self.steal())
-            .or_else(|| self.rob())
+        self.deque.pop().or_else(|| self.refill()).or_else(|| self.steal()).or_else(|| self.rob())
     }
 
     /// Own inbox, then the overflow list.

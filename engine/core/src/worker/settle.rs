@@ -69,7 +69,8 @@ pub(crate) fn settle<K, T>(
     random: &mut Random,
     settled: &mut Settled,
 ) -> Option<Box<Trouble>> {
-    let dropped_badly = panicked.is_some_and(|(payload, is_open)| note_panic(turn, payload, is_open));
+    let dropped_badly =
+        panicked.is_some_and(|(payload, is_open)| note_panic(turn, payload, is_open));
     settled.removed += turn.done;
     settled.done += turn.done - u32::from(dropped_badly);
     // Unboxed: a dispatch without a failure comes by here too and must not allocate.

@@ -11,6 +11,7 @@
 
 use std::{
     hash::Hash,
+    mem::MaybeUninit,
     panic::{AssertUnwindSafe, catch_unwind},
     ptr::NonNull,
     time::Duration,
@@ -166,22 +167,24 @@ where
         // SAFETY: we hold the token of a live group.
         let key = unsafe { group.key() };
         let mut planned = most;
-        let mut marked = None;
-        if head.trouble().is_some() {
-            let mut settled = Settled::default();
-            planned = self.resolve_held(key, head, most, &mut settled);
+        let mut trouble = None;
+        let marked = head.trouble().is_some();
+        if marked {
+            // What is settled before the call lies apart: a group without trouble has no part in it.
+            let mut before = Settled::default();
+            planned = self.resolve_held(key, head, most, &mut before);
             if planned == 0 {
-                return Err(settled);
+                return Err(before);
             }
-            marked = Some((head.trouble().take(), settled));
+            trouble = head.trouble().take();
+            self.before = before;
         }
         debug_assert!(self.outcomes.is_empty(), "whoever settles a batch empties it");
-        let trouble = marked.as_ref().and_then(|(trouble, _)| trouble.as_deref());
         let mut turn = Turn {
             key,
             head,
             pool: &mut self.pool,
-            trouble,
+            trouble: trouble.as_deref(),
             planned,
             budget: Budget {
                 clock: &core.front.ready.clock,
@@ -203,26 +206,52 @@ where
         let run = catch_unwind(AssertUnwindSafe(|| {
             if !*is_open {
                 turn.phase = Phase::Batch;
-                let opened = core.work.open(key);
                 // SAFETY: we hold the token; the slot is empty.
-                unsafe { (*state).write(opened) };
+                unsafe { open(&core.work, key, state) };
                 *is_open = true;
                 turn.phase = Phase::Between;
             }
             // SAFETY: we hold the token and the state is open.
             core.work.run(unsafe { (*state).assume_init_mut() }, &mut turn);
         }));
-        if run.is_ok() && !turn.batched && turn.failed.is_none() && marked.is_none() {
+        if run.is_ok() && !turn.batched && turn.failed.is_none() && !marked {
             return Ok(turn.done);
         }
         let panicked = run.err().map(|payload| (payload, *is_open));
-        let (marks, mut settled) = match &marked {
-            // A copy, since the turn still borrows the original; only a failure comes here.
-            Some((trouble, settled)) => (trouble.clone(), *settled),
-            None => (None, Settled::default()),
+        let mut settled =
+            if marked { std::mem::take(&mut self.before) } else { Settled::default() };
+        // A copy, since the turn still borrows the original; only a failure comes here.
+        let marks = trouble.clone();
+        // Part by part into another place: so the turn of a dispatch that simply ends can live in registers.
+        let mut turn = Turn {
+            key: turn.key,
+            head: turn.head,
+            pool: turn.pool,
+            trouble: turn.trouble,
+            planned: turn.planned,
+            budget: turn.budget,
+            status: turn.status,
+            phase: turn.phase,
+            done: turn.done,
+            failed: turn.failed,
+            outcomes: turn.outcomes,
+            batched: turn.batched,
         };
-        let marks = settle(&core.settings, &mut turn, panicked, marks, &mut self.random, &mut settled);
+        let random = &mut self.random;
+        let marks = settle(&core.settings, &mut turn, panicked, marks, random, &mut settled);
         *head.trouble() = marks;
         Err(settled)
     }
+}
+
+/// Opens the state of a group.
+///
+/// # Safety
+/// The slot is the caller's, and empty.
+#[cold]
+#[inline(never)]
+unsafe fn open<K, T, W: Work<K, T>>(work: &W, key: &K, state: *mut MaybeUninit<W::State>) {
+    let opened = work.open(key);
+    // SAFETY: the caller's promise.
+    unsafe { (*state).write(opened) };
 }
