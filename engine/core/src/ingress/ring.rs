@@ -262,8 +262,30 @@ impl<K, T> Ring<K, T> {
     }
 }
 
-impl<K, T> Records<K, T> for Ring<K, T> {
-    #[inline]
+/// What the claim holder reads of a ring: where its cells are never changes, so the reader has that at hand.
+#[derive(Debug)]
+pub(crate) struct Reader<'a, K, T> {
+    cells: &'a [Cell<K, T>],
+    mask: u64,
+}
+
+impl<K, T> Ring<K, T> {
+    #[inline(always)]
+    pub(crate) fn reader(&self) -> Reader<'_, K, T> {
+        Reader { cells: &self.cells, mask: self.mask }
+    }
+}
+
+impl<K, T> Reader<'_, K, T> {
+    #[inline(always)]
+    fn cell(&self, position: u64) -> &Cell<K, T> {
+        // SAFETY: the mask keeps the index below the number of cells.
+        unsafe { self.cells.get_unchecked((position & self.mask) as usize) }
+    }
+}
+
+impl<K, T> Records<K, T> for Reader<'_, K, T> {
+    #[inline(always)]
     fn peek(&self, position: u64) -> Option<(u32, bool)> {
         let cell = self.cell(position);
         // ORDERING: Acquire pairs with the Release of `fill`.
@@ -276,22 +298,51 @@ impl<K, T> Records<K, T> for Ring<K, T> {
         Some((cell.mark.with(|mark| unsafe { *mark }), turn & 1 == 1))
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn key(&self, position: u64) -> &K {
         // SAFETY: the caller's promise: published by key, and not taken.
         self.cell(position).key.with(|key| unsafe { (*key).assume_init_ref() })
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn take_key(&self, position: u64) -> K {
         // SAFETY: the caller's promise.
         self.cell(position).key.with(|key| unsafe { (*key).assume_init_read() })
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn take_task(&self, position: u64) -> T {
         // SAFETY: the caller's promise.
         self.cell(position).task.with(|task| unsafe { (*task).assume_init_read() })
+    }
+}
+
+/// One record looked at, where no run of them is read.
+impl<K, T> Records<K, T> for Ring<K, T> {
+    #[inline]
+    fn peek(&self, position: u64) -> Option<(u32, bool)> {
+        self.reader().peek(position)
+    }
+
+    #[inline]
+    unsafe fn key(&self, position: u64) -> &K {
+        let Reader { cells, mask } = self.reader();
+        // SAFETY: the mask keeps the index below the number of cells.
+        let cell = unsafe { cells.get_unchecked((position & mask) as usize) };
+        // SAFETY: the caller's promise: published by key, and not taken.
+        cell.key.with(|key| unsafe { (*key).assume_init_ref() })
+    }
+
+    #[inline]
+    unsafe fn take_key(&self, position: u64) -> K {
+        // SAFETY: the caller's promise.
+        unsafe { self.reader().take_key(position) }
+    }
+
+    #[inline]
+    unsafe fn take_task(&self, position: u64) -> T {
+        // SAFETY: the caller's promise.
+        unsafe { self.reader().take_task(position) }
     }
 }
 

@@ -149,7 +149,7 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
     pub(crate) fn chunk(&mut self, most: u32) -> u32 {
         let door = self.door;
         let start = self.back.head;
-        self.back.head = self.drain(&door.ring, start, start + u64::from(most.min(MOST)));
+        self.back.head = self.drain(&door.ring.reader(), start, start + u64::from(most.min(MOST)));
         let mut taken = (self.back.head - start) as u32;
         if taken > 0 {
             door.ring.give_back(self.back.head);
@@ -256,29 +256,47 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
         candidate: u32,
     ) {
         let position = *head;
-        let index = if by_group {
-            mark
+        let (index, group) = if by_group {
+            (mark, self.back.group(mark))
         } else {
             // SAFETY: published by key and not taken.
             let key = unsafe { records.key(position) };
-            // SAFETY: the map holds live groups only, and we hold the claim.
-            let known = candidate != NO_GROUP && unsafe { self.back.group(candidate).key() } == key;
-            match if known { Some(candidate) } else { self.back.find(mark, key) } {
-                Some(index) => {
-                    if std::mem::needs_drop::<K>() {
-                        // SAFETY: as above; the head passes it below.
-                        self.scratch.garbage_keys.push(unsafe { records.take_key(position) });
-                    }
-                    index
+            let (index, group) = match self.group_of(mark, key, candidate) {
+                Some(known) => known,
+                None => {
+                    // SAFETY: as above; the head passes it below.
+                    let index = self.back.make(mark, unsafe { records.take_key(position) });
+                    *head = position + 1;
+                    // SAFETY: published; the head has passed it, so it is taken once.
+                    let task = unsafe { records.take_task(position) };
+                    self.append(index, self.back.group(index), task);
+                    return;
                 }
-                // SAFETY: as above.
-                None => self.back.make(mark, unsafe { records.take_key(position) }),
+            };
+            if std::mem::needs_drop::<K>() {
+                // SAFETY: as above; the head passes it below.
+                self.scratch.garbage_keys.push(unsafe { records.take_key(position) });
             }
+            (index, group)
         };
         *head = position + 1;
         // SAFETY: published; the head has passed it, so it is taken once.
         let task = unsafe { records.take_task(position) };
-        self.append(index, task);
+        self.append(index, group, task);
+    }
+
+    /// The group with this key, if it exists: the candidate, or what the map says.
+    #[inline(always)]
+    fn group_of<'e>(&self, hash: u32, key: &K, candidate: u32) -> Option<(u32, &'e Group<K, T>)> {
+        let mut found = None;
+        let mut is_it = |index| {
+            let group = self.back.group(index);
+            found = Some((index, group));
+            // SAFETY: the map holds live groups only, and we hold the claim.
+            unsafe { group.key() == key }
+        };
+        let known = candidate != NO_GROUP && is_it(candidate);
+        if known || self.back.map.get(hash, is_it).is_some() { found } else { None }
     }
 
     #[cold]
@@ -288,8 +306,7 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
     }
 
     #[inline(always)]
-    fn append(&mut self, index: u32, task: T) {
-        let group = self.back.group(index);
+    fn append(&mut self, index: u32, group: &Group<K, T>, task: T) {
         // SAFETY: we hold the claim, and this is the one reference.
         let pending = unsafe { group.producer() }.pending;
         if *pending == 0 {
