@@ -159,7 +159,7 @@ where
         // Without a drop of tasks there is nothing to tell apart, and the phase stands still.
         let drops = std::mem::needs_drop::<T>();
         turn.phase = Phase::Task;
-        loop {
+        while turn.done < turn.planned {
             let most = (turn.planned - turn.done).min(Budget::until_check(turn.done));
             let (tasks, n) = turn.head.run(turn.pool, most);
             let mut passed = Passed { head: turn.head, done: &mut turn.done, n: 0 };
