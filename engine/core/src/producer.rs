@@ -155,9 +155,10 @@ mod tests {
             .task_handler(|_, _| ())
             .build()
             .expect("valid settings");
-        let gone: Vec<_> = engine.producer().lanes.iter().map(Arc::downgrade).collect();
+        let gone: Vec<_> =
+            engine.producer().lanes.iter().map(|own| Arc::downgrade(&own.lane)).collect();
         let next = engine.producer();
         assert!(gone.iter().all(|lane| lane.strong_count() == 0));
-        assert!(next.lanes.iter().all(|lane| Arc::strong_count(lane) == 2), "its own stay");
+        assert!(next.lanes.iter().all(|own| Arc::strong_count(&own.lane) == 2), "its own stay");
     }
 }
