@@ -66,7 +66,7 @@ where
         holding.end();
         drop(back);
         if held {
-            // Not under the claim: who waits for a drain takes claims under the lock of the watch.
+            // Not under the claim, which who waits for a drain takes next.
             self.core().watch.notify();
         }
 
