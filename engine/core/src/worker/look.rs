@@ -46,6 +46,8 @@ where
         }
         let most = core.settings.chunk.min(u32::try_from(self.allowance).unwrap_or(u32::MAX));
         let mut back = core.backs[shard].lock();
+        #[cfg(feature = "measure")]
+        let holding = crate::watch::claims::Holding::start();
         let mut demux =
             Demux { door, back: &mut back, pool: &mut self.pool, scratch: &mut self.scratch };
         let taken = demux.chunk(most);
@@ -63,6 +65,8 @@ where
             back.swept = back.made;
         }
         let more = !self.let_rest(door, &mut back, taken);
+        #[cfg(feature = "measure")]
+        holding.end();
         drop(back);
         if held {
             // Not under the claim, which who waits for a drain takes next.

@@ -3,7 +3,8 @@
 //! [`Worker::step`] is all the work there is. A worker thread calls it in a loop (pool.rs); the deterministic mode
 //! calls it from outside, one worker at a time (sim.rs). Both drive the same code.
 //!
-//! Where the next unit comes from, in this order: own row, own deque, own inbox, overflow list, other workers (near first).
+//! Where the next unit comes from, in this order: own row, own deque (what is in the inbox goes to its tail before), overflow
+//! list, other workers (near first).
 //! Every 16 steps a worker looks at the timers, at starved shards, and at other workers (steal.rs).
 
 pub(crate) mod idle;
@@ -192,18 +193,22 @@ where
     /// The row is empty.
     #[inline(never)]
     fn next_elsewhere(&mut self) -> Option<Unit> {
+        if !self.post().inbox.is_empty() {
+            self.empty_own_inbox();
+        }
         self.deque.pop().or_else(|| self.refill()).or_else(|| self.steal()).or_else(|| self.rob())
     }
 
-    /// Own inbox, then the overflow list.
-    fn refill(&mut self) -> Option<Unit> {
+    /// What came in goes behind what is ready now. Not only once the deque is empty: beside a group that always has tasks
+    /// it never is.
+    #[cold]
+    fn empty_own_inbox(&mut self) {
         let mut chain = self.post().inbox.take();
-        if chain.len() > 0 {
-            self.queue_all(&mut chain);
-            if let Some(unit) = self.deque.pop() {
-                return Some(unit);
-            }
-        }
+        self.queue_all(&mut chain);
+    }
+
+    /// From the overflow list.
+    fn refill(&mut self) -> Option<Unit> {
         let ready = &self.core.front.ready;
         let share = ready.overflow.len() / ready.posts.len() + 1;
         let deque = &self.deque;
