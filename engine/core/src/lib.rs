@@ -12,6 +12,8 @@ mod book {
     struct Readme;
     #[doc = include_str!("../../../docs/guide/library.md")]
     struct Guide;
+    #[doc = include_str!("../../../docs/guide/limits.md")]
+    struct Limits;
     #[doc = include_str!("../../../docs/guide/numa.md")]
     struct Numa;
 }

@@ -33,7 +33,7 @@ use super::{
 use crate::{
     group::{block::Group, token::RunToken},
     ready::link::Chain,
-    sync::{AtomicBool, Mutex, Ordering},
+    sync::{AtomicBool, Mutex, Ordering, mutant},
 };
 
 /// The right to one dispatch of up to `tasks` tasks. Given back by [`Admission::leave`].
@@ -117,7 +117,7 @@ struct NotYet(Option<u64>);
 impl<K, T> State<K, T> {
     /// Takes what a dispatch of up to `wanted` tasks needs.
     fn admit(&mut self, wanted: u32, now: u64) -> Result<Admitted, NotYet> {
-        if now < self.paused_until {
+        if now < self.paused_until && !mutant("admission-no-pause") {
             return Err(NotYet(Some(self.paused_until)));
         }
         let mut tasks = wanted.min(self.batch);
@@ -278,7 +278,7 @@ impl<K, T> Admission<K, T> {
     ) -> Entered<'a, K, T> {
         let mut state = self.state.lock();
         if let Some(admitted) = state.granted.remove(&token.as_ptr()) {
-            if now < state.paused_until {
+            if now < state.paused_until && !mutant("grant-runs-paused") {
                 // The downstream was throttled since: it is the first again of those who wait.
                 state.take_back(&admitted);
                 state.queues[class as usize].push_first(token.rest());
@@ -303,7 +303,9 @@ impl<K, T> Admission<K, T> {
     ) -> Entered<'a, K, T> {
         let mut state = self.state.lock();
         state.learn(Feedback::default(), now);
-        state.give_back(&admitted);
+        if !mutant("renew-keeps-both") {
+            state.give_back(&admitted);
+        }
         if let Ok(admitted) = state.admit(count, now) {
             return Entered::Starts(token, admitted);
         }
@@ -327,6 +329,9 @@ impl<K, T> Admission<K, T> {
         state.learn(feedback, now);
         if let Some(admitted) = admitted {
             state.give_back(&admitted);
+        }
+        if mutant("admission-no-pump") {
+            return Alarm(None);
         }
         state.pump(now, out)
     }

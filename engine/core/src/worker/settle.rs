@@ -221,7 +221,8 @@ fn judge<K, T>(
         }
         Outcome::Fail(failure) => (failure, None),
         Outcome::Throttled(pause) => {
-            let mark = Mark { attempts: attempts - 1, exhausted: None };
+            let unused = u32::from(!mutant("throttled-counts"));
+            let mark = Mark { attempts: attempts - unused, exhausted: None };
             return Fate::Throttled(mark, pause.max(PAUSE));
         }
     };
