@@ -69,10 +69,33 @@ impl<'a, K, T> Batch<'a, K, T> {
         IterMut { slots: self.slots(), tasks: PhantomData }
     }
 
+    /// As [`Batch::iter`], for all of the time that the batch borrows its tasks.
+    pub(crate) fn into_refs(self) -> Iter<'a, T> {
+        Iter { slots: self.slots(), tasks: PhantomData }
+    }
+
+    /// As [`Batch::iter_mut`], for all of the time that the batch borrows its tasks.
+    pub(crate) fn into_muts(self) -> IterMut<'a, T> {
+        IterMut { slots: self.slots(), tasks: PhantomData }
+    }
+
     fn slots(&self) -> Slots<T> {
         Slots { at: self.head, left: self.len }
     }
 }
+
+// SAFETY: a batch is a `&mut` of its tasks and a `&` of its key. Futures keep it over an `await`.
+unsafe impl<K: Sync, T: Send> Send for Batch<'_, K, T> {}
+// SAFETY: by reference it shows tasks and key to read.
+unsafe impl<K: Sync, T: Sync> Sync for Batch<'_, K, T> {}
+// SAFETY: a `&` of tasks.
+unsafe impl<T: Sync> Send for Iter<'_, T> {}
+// SAFETY: as above; the walk itself changes only what it owns.
+unsafe impl<T: Sync> Sync for Iter<'_, T> {}
+// SAFETY: a `&mut` of tasks.
+unsafe impl<T: Send> Send for IterMut<'_, T> {}
+// SAFETY: by reference it shows nothing of the tasks.
+unsafe impl<T: Sync> Sync for IterMut<'_, T> {}
 
 impl<K: fmt::Debug, T: fmt::Debug> fmt::Debug for Batch<'_, K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

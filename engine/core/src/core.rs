@@ -13,6 +13,7 @@ use crate::{
     group::{block::Group, segment::SharedPool},
     handler::Work,
     ingress::barrier::Barrier,
+    lease::back::Leases,
     lifecycle::status::Status,
     ready::link::{Chain, Unit},
     shard::back::Back,
@@ -70,6 +71,7 @@ pub(crate) struct Core<K, T, W: Work<K, T>> {
     pub(crate) segments: Arc<SharedPool<T>>,
     pub(crate) held: Held,
     pub(crate) starved: Starved,
+    pub(crate) leases: Leases,
     /// Groups that exist, all shards together, as of each shard's last look.
     groups: AtomicU64,
     /// What each worker has in hand (lifecycle/close.rs).
@@ -277,6 +279,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             segments: SharedPool::of_nodes(homes),
             held: Held::new(),
             starved: Starved::new(),
+            leases: Leases::new(),
             groups: AtomicU64::new(0),
             hands,
             watch: DrainWatch::new(),
@@ -313,7 +316,8 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
 
     /// Tasks that ended. Read it before [`Core::accepted`] where the two are compared.
     pub(crate) fn settled(&self) -> u64 {
-        self.front.ready.posts.iter().map(|post| post.counters.settled()).sum()
+        let posts = self.front.ready.posts.iter();
+        posts.map(|post| post.counters.settled()).sum::<u64>() + self.leases.late.settled()
     }
 
     /// Tasks that a submit accepted.

@@ -37,7 +37,8 @@ use crate::{
 ///
 /// Share it by reference or in an [`Arc`]. Dropping the last owner finishes all accepted work first, like
 /// [`Engine::close`] without a deadline; from inside a handler, where nobody can wait for the handler itself, it
-/// lets the workers finish on their own.
+/// lets the workers finish on their own. So it does, with the feature `tokio`, on a thread of a tokio runtime while batches are leased
+/// out: they may need that thread to come to their end.
 ///
 /// ```
 /// use std::{sync::{Arc, Mutex}, time::Duration};
@@ -143,7 +144,8 @@ where
     fn stats(&self) -> Stats {
         let sum = |of: fn(&crate::watch::stats::Counters) -> &crate::sync::AtomicU64| -> u64 {
             let posts = self.front.ready.posts.iter();
-            posts.map(|post| of(&post.counters).load(Ordering::Acquire)).sum()
+            let counters = posts.map(|post| &post.counters).chain([&self.leases.late]);
+            counters.map(|counters| of(counters).load(Ordering::Acquire)).sum()
         };
         let mut stats = Stats {
             done: sum(|c| &c.done),
@@ -152,6 +154,7 @@ where
             dispatches: sum(|c| &c.turns),
             claims: sum(|c| &c.looks),
             held: self.held.tasks.load(Ordering::SeqCst),
+            leased: self.leases_out(),
             sleeping_workers: self.front.ready.idle.sleepers() as u64,
             ..Stats::default()
         };
@@ -336,6 +339,7 @@ impl<K, T> Engine<K, T> {
                 retries: stats.retries,
                 left: Vec::new(),
                 running: 1,
+                leased: stats.leased as usize,
             };
         }
         self.shared.control.wait_drained(deadline);
@@ -446,12 +450,19 @@ pub(crate) fn until(timeout: Duration) -> Patience {
     }
 }
 
+impl<K, T> Engine<K, T> {
+    /// Batches are leased out that may need this very thread.
+    fn waits_for_own_leases(&self) -> bool {
+        crate::lease::must_not_block() && self.shared.control.stats().leased > 0
+    }
+}
+
 impl<K, T> Drop for Engine<K, T> {
     fn drop(&mut self) {
         if self.threads.lock().is_empty() {
             return;
         }
-        if self.front.is_own_worker() {
+        if self.front.is_own_worker() || self.waits_for_own_leases() {
             self.shared.control.refuse();
             self.shared.control.orphan();
             return;

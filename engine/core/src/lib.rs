@@ -31,6 +31,7 @@ mod group;
 mod group_handle;
 mod handler;
 mod ingress;
+mod lease;
 mod lifecycle;
 #[cfg(all(loom, test))]
 mod models;
@@ -60,6 +61,9 @@ pub use flow::{
     share::Class,
 };
 pub use group_handle::GroupHandle;
+#[cfg(feature = "tokio")]
+pub use lease::OnTokio;
+pub use lease::{Attempt, Lease};
 pub use lifecycle::close::{CloseReport, Left};
 pub use outcome::{Failure, FailureKind, IntoOutcomes, Outcome};
 pub use producer::Producer;

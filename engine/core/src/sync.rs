@@ -18,14 +18,14 @@ pub(crate) use loom::{
     sync::atomic::{Ordering, fence},
 };
 #[cfg(loom)]
-pub(crate) use seen::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, SEEN};
+pub(crate) use seen::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, SEEN};
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 
 #[cfg(shuttle)]

@@ -109,6 +109,13 @@ where
     }
 }
 
+impl<'e, K, T, W: Work<K, T>> Leave<'e, K, T, W> {
+    /// What was kept (see [`Leave::keep`]) is to be given back.
+    pub(crate) fn of(core: &'e Core<K, T, W>, admitted: Option<Admitted>) -> Self {
+        Self { tasks: 0, core, admitted }
+    }
+}
+
 impl<K, T, W: Work<K, T>> Leave<'_, K, T, W> {
     /// The dispatch is over, and the downstream throttled a task of it.
     pub(crate) fn throttled(mut self, pause: Duration) {

@@ -7,6 +7,7 @@
 //! | less than a batch, with linger | the group's word |
 //! | the head is to be retried | the timer |
 //! | limits do not let it start | the queue of admission, or the timer (worker/admit.rs) |
+//! | the batch is lent | the lease (worker/lend.rs) |
 //! | the group is halted | the list of held groups |
 //! | the engine is halted | nowhere: nothing runs any more, close walks the blocks |
 
@@ -17,7 +18,11 @@ use std::{
     time::Duration,
 };
 
-use super::{Worker, settle::Next};
+use super::{
+    Worker,
+    admit::Leave,
+    settle::{Next, Settled},
+};
 use crate::{
     group::{
         block::{Block, Group, Place},
@@ -58,8 +63,29 @@ where
         } else {
             0
         };
-        let settled = self.dispatch(group, head, leave.tasks);
         add(&self.post().counters.turns, 1);
+        if W::LEASES {
+            self.lend(token, leave, count, since);
+        } else {
+            let settled = self.dispatch(group, head, leave.tasks);
+            self.finish(token, &settled, count > settled.removed, since, leave);
+        }
+        self.hand().lay_down();
+    }
+
+    /// What a dispatch came to: the tasks that ended leave the word, and the token moves on. `left`: the group has tasks that were there before the
+    /// dispatch, which began at `since`.
+    #[inline]
+    pub(crate) fn finish(
+        &mut self,
+        token: RunToken<'_, K, T>,
+        settled: &Settled,
+        left: bool,
+        since: u32,
+        leave: Leave<'_, K, T, W>,
+    ) {
+        let core = self.core();
+        let group = token.group();
         let halts = matches!(settled.next, Next::HaltGroup);
         if halts {
             let held = group.word.halt().count() - settled.removed;
@@ -96,7 +122,7 @@ where
                     self.queue(token.rest());
                 } else {
                     // What was there before this turn and was not run is older than the turn.
-                    let older = if count > settled.removed { *head.since() } else { since };
+                    let older = if left { *head.since() } else { since };
                     self.linger_again(token, older);
                 }
             }
@@ -105,7 +131,6 @@ where
                 self.rounds -= 1;
                 self.kept = leave.keep();
                 self.again = Some(token.rest());
-                self.hand().lay_down();
                 return;
             }
             Next::Go => self.queue(token.rest()),
@@ -115,12 +140,11 @@ where
         } else {
             drop(leave);
         }
-        self.hand().lay_down();
     }
 
     /// Notes what this worker has in hand, then asks whether it still may run it. Close does it the other way
     /// round: it halts, pays the heavy barrier, and then looks at the hands.
-    fn take_in_hand(&self, group: NonNull<Group<K, T>>) -> bool {
+    pub(crate) fn take_in_hand(&self, group: NonNull<Group<K, T>>) -> bool {
         let core = self.core();
         self.hand().take(group, core.front.barrier, &core.front.status)
     }
@@ -141,11 +165,11 @@ where
         group: &Group<K, T>,
         head: &mut End<T>,
         most: u32,
-    ) -> super::settle::Settled {
+    ) -> Settled {
         let core = self.core();
         // SAFETY: we hold the token of a live group.
         let key = unsafe { group.key() };
-        let mut settled = super::settle::Settled::default();
+        let mut settled = Settled::default();
         let mut planned = most;
         if head.trouble().is_some() {
             planned = self.resolve_held(key, head, most, &mut settled);
