@@ -345,6 +345,15 @@ impl<K, T> Admission<K, T> {
         state.pump(now, out)
     }
 
+    /// The engine is halted: nobody waits any more, and what was granted and will not be run is given back.
+    pub(crate) fn end(&self) {
+        let mut state = self.state.lock();
+        let granted = std::mem::take(&mut state.granted);
+        granted.values().for_each(|admitted| state.give_back(admitted));
+        // Tokens at rest here are found by close in their blocks, as those on the ready list are.
+        state.queues = Default::default();
+    }
+
     pub(crate) fn stats(&self) -> LimitStats {
         let state = self.state.lock();
         let count = state.limit.as_ref().map_or(Count::Batches, |limit| limit.count);

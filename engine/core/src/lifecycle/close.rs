@@ -138,6 +138,7 @@ where
     pub(crate) fn stop(&self, deadline: Option<Instant>) -> CloseReport<K, T> {
         self.halt();
         let running = self.hands_at_rest(deadline);
+        self.admission.end();
         self.leases_at_rest(deadline);
         self.settle_returned(&running);
         let (left, leased) = self.collect(&running);
