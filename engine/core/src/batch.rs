@@ -79,7 +79,7 @@ impl<'a, K, T> Batch<'a, K, T> {
         IterMut { slots: self.slots(), tasks: PhantomData }
     }
 
-    fn slots(&self) -> Slots<T> {
+    pub(crate) fn slots(&self) -> Slots<T> {
         Slots { at: self.head, left: self.len }
     }
 }
@@ -111,6 +111,29 @@ impl<K: fmt::Debug, T: fmt::Debug> fmt::Debug for Batch<'_, K, T> {
 pub(crate) struct Slots<T> {
     pub(crate) at: End<T>,
     pub(crate) left: u32,
+}
+
+#[cfg(feature = "rayon")]
+impl<T> Slots<T> {
+    /// The first `n` and the rest. Costs a walk over `n / 256` segments.
+    pub(crate) fn split_at(self, n: u32) -> (Self, Self) {
+        let mut at = self.at;
+        let mut left = n;
+        while left > 0 {
+            let (_, run) = at.peek(left);
+            at.pass(run);
+            left -= run;
+        }
+        (Self { at: self.at, left: n }, Self { at, left: self.left - n })
+    }
+
+    /// The last slot. Costs a walk over all segments.
+    pub(crate) fn next_back(&mut self) -> Option<*mut T> {
+        let before = self.left.checked_sub(1)?;
+        let (_, mut last) = Self { at: self.at, left: self.left }.split_at(before);
+        self.left = before;
+        last.next()
+    }
 }
 
 impl<T> Iterator for Slots<T> {

@@ -255,7 +255,10 @@ where
     S: Send + 'static,
 {
     /// The engine that runs what `make` makes of the function that opens states.
-    pub(crate) fn with_work<W: Work<K, T>>(self, make: impl FnOnce(Open<K, S>) -> W) -> Configured<K, T> {
+    pub(crate) fn with_work<W: Work<K, T>>(
+        self,
+        make: impl FnOnce(Open<K, S>) -> W,
+    ) -> Configured<K, T> {
         Configured::new(self.draft, make(self.open))
     }
 

@@ -44,6 +44,8 @@ mod sync;
 mod task;
 mod time;
 pub mod topology;
+#[cfg(feature = "rayon")]
+mod unordered;
 mod watch;
 mod worker;
 
@@ -71,4 +73,6 @@ pub use sim::Sim;
 pub use task::Task;
 pub use time::clock::{Clock, MonotonicClock, VirtualClock};
 pub use topology::Workers;
+#[cfg(feature = "rayon")]
+pub use unordered::{ParIterMut, Part};
 pub use watch::stats::Stats;

@@ -133,7 +133,10 @@ fn policies_of_late_leases_run_in_close_and_may_ask_the_engine() {
     assert_eq!(report.left_tasks() as u32, 3 - held);
     let asked = asked.take();
     assert_eq!(asked.len() as u32, held);
-    assert!(asked.iter().all(|(_, _, running)| *running == 1), "no close inside a close: {asked:?}");
+    assert!(
+        asked.iter().all(|(_, _, running)| *running == 1),
+        "no close inside a close: {asked:?}"
+    );
 }
 
 #[test]
@@ -183,7 +186,9 @@ fn completions_that_race_with_halt_close_and_drop_lose_nothing() {
         let tasks = 1 + rng.below(30) as usize;
         let tally = Tally::new(tasks);
         let (engine, leases) = engine::<Counted>(|b| {
-            let b = b.batch_size(1 + round as usize % 4).retry(bgrp::Retry::fixed(Duration::ZERO).attempts(2));
+            let b = b
+                .batch_size(1 + round as usize % 4)
+                .retry(bgrp::Retry::fixed(Duration::ZERO).attempts(2));
             if round % 3 == 0 { b.in_flight(2) } else { b }
         });
         let _watch = watch("completions against close", &engine);
@@ -223,7 +228,10 @@ fn completions_that_race_with_halt_close_and_drop_lose_nothing() {
         drop(Arc::into_inner(engine).expect("the last owner"));
         finisher.join().expect("no panic");
         let done = ended.take();
-        assert_eq!(done.len() as u64, done.iter().collect::<std::collections::HashSet<_>>().len() as u64);
+        assert_eq!(
+            done.len() as u64,
+            done.iter().collect::<std::collections::HashSet<_>>().len() as u64
+        );
         left.retain(|id| done.contains(id));
         assert!(left.is_empty(), "round {round}: done and given back: {left:?}");
         tally.all_dropped_once();

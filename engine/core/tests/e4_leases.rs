@@ -25,7 +25,9 @@ fn builder() -> bgrp::Builder<u32, u32> {
 }
 
 /// An engine without threads, whose leases come out of a channel.
-fn sim(with: impl FnOnce(bgrp::Builder<u32, u32>) -> bgrp::Builder<u32, u32>) -> (Sim<u32, u32>, Leases) {
+fn sim(
+    with: impl FnOnce(bgrp::Builder<u32, u32>) -> bgrp::Builder<u32, u32>,
+) -> (Sim<u32, u32>, Leases) {
     let (sender, leases) = channel();
     let sim = with(builder()).lease_handler(forward(sender)).build_sim(1).expect("valid settings");
     (sim, leases)
@@ -211,11 +213,11 @@ fn linger_and_retries_of_held_letters_go_on_around_leases() {
     let (mut sim, leases) = sim(|b| {
         b.flush_interval(50 * MS).on_exhausted(OnExhausted::dead_letter(
             10 * MS,
-            move |_: bgrp::Exhausted<'_, u32, u32>| {
-                match sink.fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1)) {
-                    Ok(_) => Err("disk full"),
-                    Err(_) => Ok(()),
-                }
+            move |_: bgrp::Exhausted<'_, u32, u32>| match sink
+                .fetch_update(SeqCst, SeqCst, |n| n.checked_sub(1))
+            {
+                Ok(_) => Err("disk full"),
+                Err(_) => Ok(()),
             },
         ))
     });
@@ -261,7 +263,8 @@ fn hatchet_4494_permits_are_running_batches_whatever_becomes_of_a_lease() {
                 5 => sim.advance(MS),
                 _ if out.is_empty() => {}
                 _ => {
-                    let lease: Lease<u32, u32> = out.swap_remove(rng.below(out.len() as u64) as usize);
+                    let lease: Lease<u32, u32> =
+                        out.swap_remove(rng.below(out.len() as u64) as usize);
                     match rng.below(6) {
                         0 => drop(lease),
                         1 => drop(catch_unwind(AssertUnwindSafe(move || {

@@ -88,8 +88,7 @@ where
 
     fn settle_in_hand(&mut self, token: RunToken<'_, K, T>) {
         let core = self.core();
-        let (settled, leased) =
-            core.settle_lease(token.group(), &mut self.pool, &mut self.random);
+        let (settled, leased) = core.settle_lease(token.group(), &mut self.pool, &mut self.random);
         let leave = Leave::of(core, leased.admitted);
         self.finish(token, &settled, leased.count > settled.removed, leased.since, leave);
     }

@@ -160,12 +160,7 @@ where
     }
 
     /// Calls the handler for up to `most` tasks.
-    fn dispatch(
-        &mut self,
-        group: &Group<K, T>,
-        head: &mut End<T>,
-        most: u32,
-    ) -> Settled {
+    fn dispatch(&mut self, group: &Group<K, T>, head: &mut End<T>, most: u32) -> Settled {
         let core = self.core();
         // SAFETY: we hold the token of a live group.
         let key = unsafe { group.key() };
