@@ -198,6 +198,7 @@ impl Model {
                     kept.push((id, used, true));
                     continue;
                 }
+                other => unreachable!("no task of this test answers {other:?}"),
             };
             if used >= attempts {
                 kept.push((id, used, true));

@@ -260,6 +260,7 @@ impl Model {
                 Outcome::Retry(_) => setup.retry_wait(tried.attempts),
                 Outcome::RetryAfter(after, _) => (*after, *after),
                 Outcome::Fail(_) => (Duration::ZERO, Duration::ZERO),
+                other => unreachable!("no task of this target answers {other:?}"),
             };
             tried.held = matches!(outcome, Outcome::Fail(_)) || tried.attempts >= setup.attempts;
             if !tried.held {
