@@ -1,4 +1,5 @@
 //! Row E4, futures: the same rules on any runtime, and on tokio's.
+#![cfg(not(any(loom, shuttle)))]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Row E4, rayon inside a batch: tasks of one dispatch at the same time, batches one after another, an outcome for each.
+#![cfg(not(any(loom, shuttle)))]
 
 mod common;
 

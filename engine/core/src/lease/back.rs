@@ -136,7 +136,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         let _closing = self.leases.closing.lock();
         let mut pool = Pool::new(self.segments.clone());
         let mut random = Random::new(self.front.ready.clock.now());
-        for back in &self.backs {
+        for back in self.backs.iter().filter(|_| !mutant("lease-late-forgotten")) {
             // Settled without the claim: policies and drops are user code.
             let returned: Vec<_> = {
                 let back = back.lock();

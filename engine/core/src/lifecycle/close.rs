@@ -190,7 +190,8 @@ where
                 {
                     continue;
                 }
-                if W::LEASES && matches!(group.place_now(), Place::Lease | Place::Returned) {
+                let leased_now = matches!(group.place_now(), Place::Lease | Place::Returned);
+                if W::LEASES && leased_now && !mutant("lease-taken-by-close") {
                     // What has come back after the look of `settle_returned` is settled by the next close.
                     leased += 1;
                     continue;

@@ -16,6 +16,7 @@ use crate::{
     handler::Work,
     lease::{Grip, Home, Lease, Leased},
     outcome::{Failure, FailureKind, Outcome, drop_quietly},
+    sync::mutant,
     watch::stats::add,
 };
 
@@ -65,7 +66,11 @@ where
         }
         // SAFETY: as above; from here on the token is in the grip.
         unsafe { group.as_ref() }.set_place(Place::Lease);
-        token.gone();
+        if mutant("lease-token-twice") {
+            self.queue(token.rest());
+        } else {
+            token.gone();
+        }
         add(&self.post().counters.lent, 1);
         let home: Arc<dyn Home<K, T>> = self.share();
         // SAFETY: token and record are those of the group, whose core this is.
