@@ -14,6 +14,9 @@ mod book {
     struct Guide;
     #[doc = include_str!("../../../docs/guide/numa.md")]
     struct Numa;
+    #[cfg(all(feature = "rayon", feature = "tokio"))]
+    #[doc = include_str!("../../../docs/guide/async.md")]
+    struct Async;
 }
 
 mod batch;

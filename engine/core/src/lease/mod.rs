@@ -34,7 +34,7 @@
 //! | completion: `returned` + 1, fence, look at the status | SeqCst | halt, fence, close's look at `returned` | models::lease `wait`, mutants `lease-no-fence`, `lease-no-notify` |
 //! | completion: unit to the inbox | Release | the worker that takes it | models::inbox |
 //!
-//! Cost: one allocation a lease (80 bytes: marks, outcomes, permit), a share of the core (one read-modify-write each way), one
+//! Cost: one allocation a lease (72 bytes: marks, outcomes, permit), a share of the core (one read-modify-write each way), one
 //! push. Nothing a task. A lease that is out holds 32 bytes beside what its group holds anyway.
 
 pub(crate) mod back;

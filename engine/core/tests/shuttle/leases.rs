@@ -3,13 +3,13 @@
 use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{Arc, PoisonError},
 };
 
 use bgrp::{Lease, Outcome};
 use shuttle::{
     rand::Rng,
-    sync::{Condvar, Mutex},
+    sync::{Condvar, Mutex, MutexGuard},
     thread::{self, JoinHandle},
 };
 
@@ -32,18 +32,23 @@ impl Out {
         Arc::new(Self { queue: Mutex::new((VecDeque::new(), false)), changed: Condvar::new() })
     }
 
+    /// All threads of a run are one to std: what another one unwinds poisons this lock.
+    fn lock(&self) -> MutexGuard<'_, (VecDeque<Leased>, bool)> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn push(&self, lease: Leased) {
-        self.queue.lock().expect("no panic under it").0.push_back(lease);
+        self.lock().0.push_back(lease);
         self.changed.notify_one();
     }
 
     pub(crate) fn close(&self) {
-        self.queue.lock().expect("no panic under it").1 = true;
+        self.lock().1 = true;
         self.changed.notify_all();
     }
 
     fn pop(&self) -> Option<Leased> {
-        let mut queue = self.queue.lock().expect("no panic under it");
+        let mut queue = self.lock();
         loop {
             if let Some(lease) = queue.0.pop_front() {
                 return Some(lease);
@@ -51,7 +56,7 @@ impl Out {
             if queue.1 {
                 return None;
             }
-            queue = self.changed.wait(queue).expect("no panic under it");
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
