@@ -20,6 +20,7 @@ use crate::{
     sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence, mutant},
     time::timers::Timers,
     topology::{Plan, memory::Home},
+    watch::stats::Counters,
 };
 
 /// The builder's settings, checked.
@@ -175,6 +176,12 @@ impl<K, T> Hand<K, T> {
         NonNull::new(self.group.load(Ordering::SeqCst))
     }
 
+    /// The worker thread has left its loop: it touches nothing any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        // ORDERING: SeqCst: its Acquire pairs with the Release of the store at the end of worker/pool.rs.
+        self.gone.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn lay_down(&self) {
         // ORDERING: Release: who finds the hand empty (close) sees all that was done to the group.
         let order = if mutant("hand-lay-relaxed") { Ordering::Relaxed } else { Ordering::Release };
@@ -318,6 +325,14 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
     pub(crate) fn settled(&self) -> u64 {
         let posts = self.front.ready.posts.iter();
         posts.map(|post| post.counters.settled()).sum::<u64>() + self.leases.late.settled()
+    }
+
+    /// The sum of one counter of all workers, and of close.
+    pub(crate) fn total(&self, of: fn(&Counters) -> &AtomicU64) -> u64 {
+        let posts = self.front.ready.posts.iter();
+        let counters = posts.map(|post| &post.counters).chain([&self.leases.late]);
+        // ORDERING: Acquire, as in `Counters::settled`: what is accepted is read later, so no backlog is below zero.
+        counters.map(|counters| of(counters).load(Ordering::Acquire)).sum()
     }
 
     /// Tasks that a submit accepted.

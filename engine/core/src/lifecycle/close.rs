@@ -25,7 +25,7 @@ use crate::{
     outcome::drop_quietly,
     ready::link::Chain,
     shard::demux::{Demux, Scratch},
-    sync::{Ordering, mutant, yield_now},
+    sync::{mutant, yield_now},
 };
 
 /// After a deadline short handlers get this long to come back, so that `running` speaks of long ones.
@@ -114,17 +114,11 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
     pub(crate) fn hands_at_rest(&self, deadline: Option<Instant>) -> HashSet<NonNull<Group<K, T>>> {
         // Until the deadline a handler may still come back; after it only engine code is waited for.
         let deadline = deadline.map(|end| end.max(crate::sync::instant() + GRACE));
-        self.watch.wait_until(deadline, || {
-            self.hands.iter().all(|hand| hand.gone.load(Ordering::SeqCst))
-        });
+        self.watch.wait_until(deadline, || self.hands.iter().all(|hand| hand.is_gone()));
         self.watch.wait_until(None, || {
-            self.hands.iter().all(|hand| hand.gone.load(Ordering::SeqCst) || hand.holds().is_some())
+            self.hands.iter().all(|hand| hand.is_gone() || hand.holds().is_some())
         });
-        self.hands
-            .iter()
-            .filter(|hand| !hand.gone.load(Ordering::SeqCst))
-            .filter_map(|hand| hand.holds())
-            .collect()
+        self.hands.iter().filter(|hand| !hand.is_gone()).filter_map(|hand| hand.holds()).collect()
     }
 }
 
@@ -142,12 +136,10 @@ where
         self.leases_at_rest(deadline);
         self.settle_returned(&running);
         let (left, leased) = self.collect(&running);
-        let posts = || self.front.ready.posts.iter();
-        let counters = || posts().map(|post| &post.counters).chain([&self.leases.late]);
         CloseReport {
-            done: counters().map(|c| c.done.load(Ordering::Acquire)).sum(),
-            failed: counters().map(|c| c.failed.load(Ordering::Acquire)).sum(),
-            retries: counters().map(|c| c.retries.load(Ordering::Acquire)).sum(),
+            done: self.total(|c| &c.done),
+            failed: self.total(|c| &c.failed),
+            retries: self.total(|c| &c.retries),
             left,
             running: running.len(),
             leased,
