@@ -111,7 +111,8 @@ fn a_second_close_waits_for_a_lease_until_its_own_deadline() {
 fn policies_of_late_leases_run_in_close_and_may_ask_the_engine() {
     let asked = Log::new();
     let seen = asked.clone();
-    let weak: Arc<Mutex<Option<std::sync::Weak<Engine<u32, u32>>>>> = Arc::default();
+    type Own = std::sync::Weak<Engine<u32, u32>>;
+    let weak: Arc<Mutex<Option<Own>>> = Arc::default();
     let back = weak.clone();
     let (engine, leases) = engine::<u32>(move |b| {
         b.on_exhausted(OnExhausted::with(move |failed| {
