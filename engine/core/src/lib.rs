@@ -78,4 +78,7 @@ pub use time::clock::{Clock, MonotonicClock, VirtualClock};
 pub use topology::Workers;
 #[cfg(feature = "rayon")]
 pub use unordered::{ParIterMut, Part};
+#[cfg(feature = "measure")]
+#[doc(hidden)]
+pub use watch::claims as measure;
 pub use watch::stats::Stats;

@@ -5,6 +5,7 @@ use std::{collections::HashSet, ptr::NonNull, time::Instant};
 use super::{Home, Leased};
 use crate::{
     core::Core,
+    flow::admission::Feedback,
     group::{
         block::{Flags, Group, Place},
         segment::Pool,
@@ -16,7 +17,6 @@ use crate::{
     watch::stats::Counters,
     worker::{
         Random,
-        admit::Leave,
         settle::{Settled, settle},
     },
 };
@@ -102,14 +102,18 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         let mut record = head.trouble().take().expect("a group that is Returned has its record");
         let mut leased = record.lease.take().expect("as above");
         group.set_place(Place::Ready);
-        let turn = Turn {
+        let mut turn = Turn {
             // SAFETY: as above; the group is live.
             key: unsafe { group.key() },
             head,
             pool,
             trouble: None,
             planned: leased.tasks,
-            budget: Budget { clock: &*self.front.ready.clock, nanos: 0, started: None },
+            budget: Budget {
+                clock: &self.front.ready.clock,
+                most: &self.settings.budget,
+                started: None,
+            },
             status: &self.front.status,
             phase: Phase::Between,
             done: 0,
@@ -119,7 +123,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         };
         let mut settled = Settled::default();
         let marks = (!record.marks.is_empty()).then_some(record);
-        let marks = settle(&self.settings, turn, marks, random, &mut settled);
+        let marks = settle(&self.settings, &mut turn, None, marks, random, &mut settled);
         // SAFETY: the caller has the token; the turn is gone.
         *unsafe { group.head() }.trouble() = marks;
         (settled, leased)
@@ -160,7 +164,11 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
                 let failed = u64::from(settled.removed - settled.done);
                 late.failed.fetch_add(failed, Ordering::Release);
                 late.retries.fetch_add(u64::from(settled.retries), Ordering::Release);
-                drop(Leave::of(self, leased.admitted));
+                if let Some(admitted) = leased.admitted {
+                    self.change_limits(|now, ready| {
+                        self.admission.leave(Some(admitted), Feedback::default(), now, ready)
+                    });
+                }
             }
         }
     }

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Worker, admit::Leave, settle::Settled};
+use super::{Worker, settle::Settled};
 use crate::{
     group::{
         block::{Block, Group, Place},
@@ -26,32 +26,26 @@ where
     T: Send + 'static,
     W: Work<K, T>,
 {
-    /// Lends up to `leave.tasks` of the `count` tasks of the group, which is in hand. From the call of the handler on the token is the lease's.
-    pub(crate) fn lend(
-        &mut self,
-        token: RunToken<'_, K, T>,
-        leave: Leave<'_, K, T, W>,
-        count: u32,
-        since: u32,
-    ) {
+    /// Lends up to `most` of the `count` tasks of the group, which is in hand, with what it was admitted with. From the call of the handler on the token is the lease's.
+    pub(crate) fn lend(&mut self, token: RunToken<'_, K, T>, most: u32, count: u32, since: u32) {
         let core = self.core();
         let group = token.as_ptr();
-        let mut tasks = leave.tasks;
+        let mut tasks = most;
         let mut settled = Settled::default();
         // SAFETY: we hold the token of a live group, here and below.
         let (key, head) = unsafe { (group.as_ref().key(), group.as_ref().head()) };
         if head.trouble().is_some() {
-            tasks = self.resolve_held(key, head, leave.tasks, &mut settled);
+            tasks = self.resolve_held(key, head, most, &mut settled);
         }
         if tasks == 0 || settled.removed > 0 {
             // Held tasks went, or still hold the head: that was all of this turn.
-            self.finish(token, &settled, count > settled.removed, since, leave);
+            self.end_troubled(token, &settled, count > settled.removed, since);
             return;
         }
         // SAFETY: as above.
         let head = unsafe { group.as_ref().head() };
         let mut record = head.trouble().take().unwrap_or_default();
-        let admitted = leave.keep();
+        let admitted = self.admitted.take();
         let outcomes = Vec::new();
         record.lease = Some(Leased { tasks, count, since, admitted, outcomes });
         if let Err(failure) = self.open_state(group) {
@@ -88,14 +82,18 @@ where
             return;
         }
         self.settle_in_hand(token);
+        if self.admitted.is_some() {
+            self.leave();
+        }
         self.hand().lay_down();
     }
 
     fn settle_in_hand(&mut self, token: RunToken<'_, K, T>) {
         let core = self.core();
         let (settled, leased) = core.settle_lease(token.group(), &mut self.pool, &mut self.random);
-        let leave = Leave::of(core, leased.admitted);
-        self.finish(token, &settled, leased.count > settled.removed, leased.since, leave);
+        self.admitted = leased.admitted;
+        let left = leased.count > settled.removed;
+        self.end_troubled(token, &settled, left, leased.since);
     }
 
     fn open_state(&self, group: NonNull<Group<K, T>>) -> Result<(), Failure> {
