@@ -13,6 +13,7 @@ use crate::{
     group::{block::Group, segment::SharedPool},
     handler::Work,
     ingress::barrier::Barrier,
+    lease::back::Leases,
     lifecycle::status::Status,
     ready::link::{Chain, Unit},
     shard::back::Back,
@@ -71,6 +72,7 @@ pub(crate) struct Core<K, T, W: Work<K, T>> {
     pub(crate) segments: Arc<SharedPool<T>>,
     pub(crate) held: Held,
     pub(crate) starved: Starved,
+    pub(crate) leases: Leases,
     /// Groups that exist, all shards together, as of each shard's last look.
     groups: AtomicU64,
     /// What each worker has in hand (lifecycle/close.rs).
@@ -284,6 +286,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             segments: SharedPool::of_nodes(homes),
             held: Held::new(),
             starved: Starved::new(),
+            leases: Leases::new(),
             groups: AtomicU64::new(0),
             hands,
             watch: DrainWatch::new(),
@@ -320,14 +323,16 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
 
     /// Tasks that ended. Read it before [`Core::accepted`] where the two are compared.
     pub(crate) fn settled(&self) -> u64 {
-        self.front.ready.posts.iter().map(|post| post.counters.settled()).sum()
+        let posts = self.front.ready.posts.iter();
+        posts.map(|post| post.counters.settled()).sum::<u64>() + self.leases.late.settled()
     }
 
-    /// The sum of one counter of all workers.
+    /// The sum of one counter of all workers, and of close.
     pub(crate) fn total(&self, of: fn(&Counters) -> &AtomicU64) -> u64 {
         let posts = self.front.ready.posts.iter();
+        let counters = posts.map(|post| &post.counters).chain([&self.leases.late]);
         // ORDERING: Acquire, as in `Counters::settled`: what is accepted is read later, so no backlog is below zero.
-        posts.map(|post| of(&post.counters).load(Ordering::Acquire)).sum()
+        counters.map(|counters| of(counters).load(Ordering::Acquire)).sum()
     }
 
     /// Tasks that a submit accepted.

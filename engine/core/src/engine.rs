@@ -37,7 +37,8 @@ use crate::{
 ///
 /// Share it by reference or in an [`Arc`]. Dropping the last owner finishes all accepted work first, like
 /// [`Engine::close`] without a deadline; from inside a handler, where nobody can wait for the handler itself, it
-/// lets the workers finish on their own.
+/// lets the workers finish on their own. So it does, with the feature `tokio`, on a thread of a tokio runtime while batches are leased
+/// out: they may need that thread to come to their end.
 ///
 /// ```
 /// use std::{sync::{Arc, Mutex}, time::Duration};
@@ -152,6 +153,7 @@ where
             claims: self.total(|c| &c.looks),
             // ORDERING: SeqCst, see `Core::is_drained`.
             held: self.held.tasks.load(Ordering::SeqCst),
+            leased: self.leases_out(),
             sleeping_workers: self.front.ready.idle.sleepers() as u64,
             ..Stats::default()
         };
@@ -337,6 +339,7 @@ impl<K, T> Engine<K, T> {
                 retries: stats.retries,
                 left: Vec::new(),
                 running: 1,
+                leased: stats.leased as usize,
             };
         }
         self.shared.control.wait_drained(deadline);
@@ -447,12 +450,19 @@ pub(crate) fn until(timeout: Duration) -> Patience {
     }
 }
 
+impl<K, T> Engine<K, T> {
+    /// Batches are leased out that may need this very thread.
+    fn waits_for_own_leases(&self) -> bool {
+        crate::lease::must_not_block() && self.shared.control.stats().leased > 0
+    }
+}
+
 impl<K, T> Drop for Engine<K, T> {
     fn drop(&mut self) {
         if self.threads.lock().is_empty() {
             return;
         }
-        if self.front.is_own_worker() {
+        if self.front.is_own_worker() || self.waits_for_own_leases() {
             self.shared.control.refuse();
             self.shared.control.orphan();
             return;

@@ -368,6 +368,24 @@ impl<K: Hash + Eq, T> Front<K, T> {
     }
 }
 
+/// The engine whose worker this thread is, for threads that work for it meanwhile.
+#[cfg(feature = "rayon")]
+pub(crate) fn adopted() -> Adopter {
+    Adopter(WORKER_OF.try_with(Cell::get).unwrap_or(0))
+}
+
+/// See [`adopted`].
+#[cfg(feature = "rayon")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Adopter(usize);
+
+#[cfg(feature = "rayon")]
+impl Adopter {
+    pub(crate) fn adopt(self) -> Adopted {
+        Adopted(WORKER_OF.try_with(|of| of.replace(self.0)).unwrap_or(0))
+    }
+}
+
 /// Restores what the thread was before.
 pub(crate) struct Adopted(usize);
 

@@ -5,6 +5,7 @@ use std::{marker::PhantomData, sync::Arc, time::Duration};
 use crate::{
     batch::{Batch, Slots},
     group::{ring::End, segment::Pool},
+    lease::Lease,
     lifecycle::status::Status,
     outcome::{IntoOutcomes, Outcome, Trouble, wrong_count},
     task::Task,
@@ -13,12 +14,18 @@ use crate::{
 
 /// What the engine runs. Implemented by [`EachTask`] and [`EachBatch`].
 pub(crate) trait Work<K, T>: Send + Sync + 'static {
+    /// Batches are lent, not run: `lend` is called, and `run` is not.
+    const LEASES: bool = false;
     /// The state of one group.
     type State: Send + 'static;
     /// Opens the state of a group at its first dispatch.
     fn open(&self, key: &K) -> Self::State;
     /// Runs up to `turn.planned` tasks. A panic leaves `turn` telling where it happened.
     fn run(&self, state: &mut Self::State, turn: &mut Turn<'_, K, T>);
+    /// Takes the lease of a batch.
+    fn lend(&self, lease: Lease<K, T, Self::State>) {
+        drop(lease);
+    }
 }
 
 /// Where a turn stands, for the case that user code panics.

@@ -16,6 +16,9 @@ mod book {
     struct Limits;
     #[doc = include_str!("../../../docs/guide/numa.md")]
     struct Numa;
+    #[cfg(all(feature = "rayon", feature = "tokio"))]
+    #[doc = include_str!("../../../docs/guide/async.md")]
+    struct Async;
 }
 
 mod batch;
@@ -33,6 +36,7 @@ mod group;
 mod group_handle;
 mod handler;
 mod ingress;
+mod lease;
 mod lifecycle;
 #[cfg(all(loom, test))]
 mod models;
@@ -45,6 +49,8 @@ mod sync;
 mod task;
 mod time;
 pub mod topology;
+#[cfg(feature = "rayon")]
+mod unordered;
 mod watch;
 mod worker;
 
@@ -62,6 +68,9 @@ pub use flow::{
     share::Class,
 };
 pub use group_handle::GroupHandle;
+#[cfg(feature = "tokio")]
+pub use lease::OnTokio;
+pub use lease::{Attempt, Lease};
 pub use lifecycle::close::{CloseReport, Left};
 pub use outcome::{Failure, FailureKind, IntoOutcomes, Outcome};
 pub use producer::Producer;
@@ -69,6 +78,8 @@ pub use sim::Sim;
 pub use task::Task;
 pub use time::clock::{Clock, MonotonicClock, VirtualClock};
 pub use topology::Workers;
+#[cfg(feature = "rayon")]
+pub use unordered::{ParIterMut, Part};
 #[cfg(feature = "measure")]
 #[doc(hidden)]
 pub use watch::claims as measure;

@@ -11,6 +11,8 @@
 
 #[path = "shuttle/harness.rs"]
 mod harness;
+#[path = "shuttle/leases.rs"]
+mod leases;
 #[path = "shuttle/oracle.rs"]
 mod oracle;
 #[path = "shuttle/world.rs"]
@@ -43,6 +45,10 @@ const MUTANTS: &[(&str, &str)] = &[
     ("flag-ring-no-cas", "every_way_in_at_once"),
     ("gate-no-lock", "the_last_owner_goes_at_any_moment"),
     ("halt-by-load", "a_halted_group_gives_back"),
+    ("lease-late-forgotten", "leases_end_while_it_halts"),
+    ("lease-no-notify", "leases_end_while_it_halts"),
+    ("lease-taken-by-close", "leases_end_after_the_deadline"),
+    ("lease-token-twice", "batches_are_leased"),
     ("publish-skips-rmw", "every_way_in_at_once"),
     ("reclaim-pinned", "groups_are_reclaimed_and_made_anew"),
     ("refill-no-wake", "a_long_task_holds_up_nobody"),
@@ -115,6 +121,39 @@ fn groups_fill_up_and_open_again() {
 fn a_halted_group_gives_back() {
     explore("a_halted_group_gives_back", || {
         world(Knobs { halts_groups: true, failures: true, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn batches_are_leased() {
+    explore("batches_are_leased", || world(Knobs { leases: true, ..Knobs::default() }));
+}
+
+#[test]
+fn leases_fail_and_are_dropped() {
+    explore("leases_fail_and_are_dropped", || {
+        world(Knobs { leases: true, failures: true, linger: true, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn leases_end_after_the_deadline() {
+    explore("leases_end_after_the_deadline", || {
+        world(Knobs { leases: true, failures: true, end: End::Deadline, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn leases_end_while_it_halts() {
+    explore("leases_end_while_it_halts", || {
+        world(Knobs { leases: true, failures: true, end: End::Halt, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn the_last_owner_goes_while_leases_are_out() {
+    explore("the_last_owner_goes_while_leases_are_out", || {
+        world(Knobs { leases: true, end: End::Drop, ..Knobs::default() });
     });
 }
 

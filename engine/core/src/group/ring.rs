@@ -267,7 +267,7 @@ mod tests {
         (0..100u64).for_each(|task| tail.push(&mut pool, task));
         *head.since() = 7;
         let marks = vec![Mark { attempts: 3, exhausted: None }];
-        *head.trouble() = Some(Box::new(Trouble { marks }));
+        *head.trouble() = Some(Box::new(Trouble { marks, lease: None }));
         for _ in 0..100 {
             head.run(&mut pool, 1);
             head.pass(1);

@@ -17,6 +17,7 @@ mod hand;
 mod idle;
 mod inbox;
 mod lane;
+mod lease;
 mod reclaim;
 mod ring;
 mod row;
@@ -99,6 +100,9 @@ const MUTANTS: &[(&str, &str)] = &[
     ("rest-no-fence", "models::lane::idle_fenced"),
     ("barrier-light-missing", "models::lane::idle"),
     ("barrier-heavy-missing", "models::lane::idle"),
+    ("lease-place-relaxed", "models::lease::close"),
+    ("lease-no-fence", "models::lease::wait"),
+    ("lease-no-notify", "models::lease::wait"),
 ];
 
 /// No bound: every execution that loom can tell from the others.
@@ -157,6 +161,10 @@ fn every_mutant_in_the_sources_is_in_the_list_and_the_other_way_round() {
     // Those that no model is for are for the fuzz targets: `.ci/fuzz-mutants` runs them.
     let for_fuzz = include_str!("../../../../fuzz/mutants.txt").lines();
     let for_fuzz = for_fuzz.filter_map(|line| line.split_whitespace().nth(1));
+    let for_shuttle = include_str!("../../tests/shuttle_engine.rs").lines();
+    let for_shuttle =
+        for_shuttle.filter_map(|line| line.strip_prefix("    (\"")?.split('"').next());
+    let for_fuzz = for_fuzz.chain(for_shuttle);
     let listed = MUTANTS.iter().map(|(name, _)| *name).chain(for_fuzz).map(str::to_owned).collect();
     assert_eq!(used, listed);
 }

@@ -17,6 +17,8 @@ pub(crate) struct Counters {
     pub(crate) turns: AtomicU64,
     /// Claims: looks at a shard.
     pub(crate) looks: AtomicU64,
+    /// Batches that were lent.
+    pub(crate) lent: AtomicU64,
 }
 
 impl Counters {
@@ -28,6 +30,7 @@ impl Counters {
             retries: AtomicU64::new(0),
             turns: AtomicU64::new(0),
             looks: AtomicU64::new(0),
+            lent: AtomicU64::new(0),
         }
     }
 
@@ -66,6 +69,8 @@ pub struct Stats {
     pub claims: u64,
     /// Tasks that wait in halted groups.
     pub held: u64,
+    /// Batches that are leased out now.
+    pub leased: u64,
     /// Groups that exist now, idle ones included.
     pub groups: u64,
     /// Groups made since the start; reclaimed ones that came back count again.

@@ -9,6 +9,7 @@
 
 pub(crate) mod admit;
 pub(crate) mod idle;
+pub(crate) mod lend;
 pub(crate) mod look;
 pub(crate) mod pool;
 pub(crate) mod settle;
@@ -25,7 +26,7 @@ use crate::{
         admission::Admitted,
         share::{BULK_EVERY, Class},
     },
-    group::{segment::Pool, token::RunToken},
+    group::{block::Place, segment::Pool, token::RunToken},
     handler::Work,
     outcome::Outcome,
     ready::{
@@ -218,7 +219,9 @@ where
                 let core = self.core();
                 // SAFETY: the unit stood for the token of a group of this engine, and `open` consumed it.
                 let token = unsafe { RunToken::new(link.cast(), &core.front.ready) };
-                if core.settings.shares.has_any() {
+                if W::LEASES && token.group().place() == Place::Returned {
+                    self.take_back(token);
+                } else if core.settings.shares.has_any() {
                     self.turn_by_share(token);
                 } else {
                     self.turn(token);
@@ -397,6 +400,10 @@ where
 pub(crate) struct Random(u64);
 
 impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed | 1)
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

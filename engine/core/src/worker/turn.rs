@@ -8,6 +8,7 @@
 //! | the head is to be retried | the timer |
 //! | its weight allows another batch | the same hand |
 //! | limits do not let it start | the queue of admission, or the timer (worker/admit.rs) |
+//! | the batch is lent | the lease (worker/lend.rs) |
 //! | the group is halted | the list of held groups |
 //! | the engine is halted | nowhere: nothing runs any more, close walks the blocks |
 
@@ -62,11 +63,18 @@ where
                 None => return self.hand().lay_down(),
             }
         }
+        let since =
+            if self.lingers { (core.front.ready.clock.now() / 1_000_000) as u32 } else { 0 };
+        if W::LEASES {
+            self.lend(token, most, count, since);
+            if limited {
+                self.leave();
+            }
+            return self.hand().lay_down();
+        }
         let group = token.group();
         // SAFETY: we hold the token, and this is the one reference.
         let head = unsafe { group.head() };
-        let since =
-            if self.lingers { (core.front.ready.clock.now() / 1_000_000) as u32 } else { 0 };
         match self.dispatch(group, head, most) {
             Ok(done) => {
                 let after = group.word.settle(done);
@@ -91,7 +99,7 @@ where
 
     /// A dispatch that did not simply end with all its tasks done.
     #[inline(never)]
-    fn end_troubled(
+    pub(super) fn end_troubled(
         &mut self,
         token: RunToken<'_, K, T>,
         settled: &Settled,
@@ -166,7 +174,7 @@ where
 
     /// Notes what this worker has in hand, then asks whether it still may run it. Close does it the other way
     /// round: it halts, pays the heavy barrier, and then looks at the hands.
-    fn take_in_hand(&self, group: NonNull<Group<K, T>>) -> bool {
+    pub(super) fn take_in_hand(&self, group: NonNull<Group<K, T>>) -> bool {
         let core = self.core();
         self.hand().take(group, core.front.barrier, &core.front.status)
     }
