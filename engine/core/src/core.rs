@@ -13,7 +13,7 @@ use crate::{
     group::{block::Group, segment::SharedPool},
     handler::Work,
     ingress::barrier::Barrier,
-    lifecycle::status::Status,
+    lifecycle::{held::Held, status::Status},
     ready::link::{Chain, Unit},
     shard::back::Back,
     sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence, mutant},
@@ -68,7 +68,7 @@ pub(crate) struct Core<K, T, W: Work<K, T>> {
     pub(crate) admission: Admission<K, T>,
     pub(crate) group_rates: GroupRates,
     pub(crate) segments: Arc<SharedPool<T>>,
-    pub(crate) held: Held,
+    pub(crate) held: Held<K, T>,
     pub(crate) starved: Starved,
     /// Groups that exist, all shards together, as of each shard's last look.
     groups: AtomicU64,
@@ -79,19 +79,6 @@ pub(crate) struct Core<K, T, W: Work<K, T>> {
     /// Nobody will close the engine: the last worker that finds nothing to do stops it.
     pub(crate) orphaned: AtomicBool,
     notes: Mutex<Vec<String>>,
-}
-
-/// Halted groups: their tokens, and how many tasks wait in them.
-#[derive(Debug)]
-pub(crate) struct Held {
-    pub(crate) units: Mutex<Chain>,
-    pub(crate) tasks: AtomicU64,
-}
-
-impl Held {
-    fn new() -> Self {
-        Self { units: Mutex::new(Chain::default()), tasks: AtomicU64::new(0) }
-    }
 }
 
 /// Shards that nobody looks at because the engine holds all the tasks it may.
@@ -313,7 +300,8 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
 
     /// Tasks that ended. Read it before [`Core::accepted`] where the two are compared.
     pub(crate) fn settled(&self) -> u64 {
-        self.front.ready.posts.iter().map(|post| post.counters.settled()).sum()
+        let workers = self.front.ready.posts.iter().map(|post| post.counters.settled());
+        workers.sum::<u64>() + self.held.settled()
     }
 
     /// Tasks that a submit accepted.
@@ -325,7 +313,8 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
 
     /// Every accepted task ended or waits in a halted group, at one moment between the two looks.
     pub(crate) fn is_drained(&self) -> bool {
-        // ORDERING: SeqCst: what is held only grows here, and is read before `accepted`, as `settled` is.
+        // ORDERING: SeqCst: read after `settled` and before `accepted`. Settled and accepted only grow, and what is held never
+        // runs ahead (lifecycle/held.rs, I3): where the sums are equal, they were so when `held` was read.
         let ended = self.settled() + self.held.tasks.load(Ordering::SeqCst);
         ended == self.accepted()
     }
@@ -341,6 +330,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             .iter()
             .map(|post| post.counters.taken.load(Ordering::Relaxed))
             .sum();
+        let taken = taken + self.held.taken.load(Ordering::Relaxed);
         taken.saturating_sub(settled + self.held.tasks.load(Ordering::Relaxed))
     }
 

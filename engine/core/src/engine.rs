@@ -19,6 +19,7 @@ use crate::{
     },
     front::{Front, Patience},
     group::block::Group,
+    group_control::GroupControl,
     group_handle::GroupHandle,
     handler::Work,
     ingress::lane::Lane,
@@ -71,7 +72,7 @@ pub(crate) struct Shared<K, T> {
 }
 
 /// What the face needs of the core, whatever its handler.
-pub(crate) trait Control<K, T>: Send + Sync {
+pub(crate) trait Control<K, T>: GroupControl<K, T> + Send + Sync {
     /// Finds or makes the group and pins it.
     fn pin(&self, hash: u32, key: K) -> u32;
     /// The block of a pinned group.
@@ -147,7 +148,8 @@ where
         };
         let mut stats = Stats {
             done: sum(|c| &c.done),
-            failed: sum(|c| &c.failed),
+            failed: sum(|c| &c.failed) + self.held.rejected.load(Ordering::Acquire),
+            cancelled: self.held.cancelled.load(Ordering::Acquire),
             retries: sum(|c| &c.retries),
             dispatches: sum(|c| &c.turns),
             claims: sum(|c| &c.looks),

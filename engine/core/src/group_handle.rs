@@ -23,9 +23,9 @@ use crate::{
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct GroupHandle<K, T> {
-    shared: Arc<Shared<K, T>>,
-    hash: u32,
-    index: u32,
+    pub(crate) shared: Arc<Shared<K, T>>,
+    pub(crate) hash: u32,
+    pub(crate) index: u32,
 }
 
 impl<K, T> GroupHandle<K, T> {

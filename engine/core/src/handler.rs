@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use crate::{
     batch::{Batch, Slots},
-    group::{ring::End, segment::Pool},
+    group::{ring::End, segment::Pool, state::Word},
     lifecycle::status::Status,
     outcome::{IntoOutcomes, Outcome, Trouble, wrong_count},
     task::Task,
@@ -44,6 +44,7 @@ pub(crate) struct Turn<'a, K, T> {
     pub(crate) planned: u32,
     pub(crate) budget: Budget<'a>,
     pub(crate) status: &'a Status,
+    pub(crate) word: &'a Word,
     pub(crate) phase: Phase,
     /// Tasks done, dropped and passed by the head.
     pub(crate) done: u32,
@@ -153,7 +154,9 @@ where
                 // SAFETY: the head has passed the slot: it counts as empty from here on, and is dropped once.
                 unsafe { slot.drop_in_place() };
                 turn.phase = Phase::Between;
-                if turn.budget.is_over(turn.done) || turn.status.stops() {
+                if turn.budget.is_over(turn.done)
+                    || (turn.status.interrupts() && turn.is_interrupted())
+                {
                     return;
                 }
             }
@@ -195,6 +198,12 @@ where
 }
 
 impl<K, T> Turn<'_, K, T> {
+    /// This dispatch is to end after the task at hand.
+    #[cold]
+    fn is_interrupted(&self) -> bool {
+        self.status.stops() || self.word.load().is_called()
+    }
+
     /// The slots of the `n` tasks at the head.
     pub(crate) fn slots(&self, n: u32) -> Slots<T> {
         Slots { at: *self.head, left: n }

@@ -28,6 +28,7 @@ mod front_many;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod group;
+mod group_control;
 mod group_handle;
 mod handler;
 mod ingress;
@@ -59,6 +60,7 @@ pub use flow::{
     retry::Retry,
     share::Class,
 };
+pub use group_control::{GroupError, GroupReport, HaltReason, HaltedGroup};
 pub use group_handle::GroupHandle;
 pub use lifecycle::close::{CloseReport, Left};
 pub use outcome::{Failure, FailureKind, IntoOutcomes, Outcome};

@@ -44,6 +44,12 @@ pub(crate) enum Place {
     GroupRate = 2,
     /// In the queue of admission: for a permit, the rate of the engine, or a throttled downstream.
     Admission = 3,
+    /// In the table of held groups: paused.
+    Paused = 4,
+    /// In the table of held groups: halted by the policy.
+    Halted = 5,
+    /// In the table of held groups: closed.
+    Closed = 6,
 }
 
 /// Beside the place: the state is open.
@@ -55,6 +61,9 @@ impl Place {
             1 => Self::BackOff,
             2 => Self::GroupRate,
             3 => Self::Admission,
+            4 => Self::Paused,
+            5 => Self::Halted,
+            6 => Self::Closed,
             _ => Self::Ready,
         }
     }
@@ -170,7 +179,8 @@ impl<K, T> Group<K, T> {
     }
 
     /// # Safety
-    /// The group is live, and the caller holds its token, its claim, or the gate's lock while it is FULL.
+    /// The group is live, and the caller holds its token, its claim, the gate's lock while it is FULL, or the lock of the
+    /// table of held groups while it has an entry there.
     pub(crate) unsafe fn key(&self) -> &K {
         // SAFETY: the caller's promise: the key is written at creation and taken at reclaim, which needs a quiet
         // group under the claim.

@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// After a deadline short handlers get this long to come back, so that `running` speaks of long ones.
-const GRACE: Duration = Duration::from_millis(20);
+pub(crate) const GRACE: Duration = Duration::from_millis(20);
 
 /// What an engine did and what it gives back.
 #[derive(Debug)]
@@ -103,6 +103,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             door.gate.notify(|| true);
         }
         front.ready.idle.wake_all(front.ready.clock.now());
+        self.held.wake();
         self.watch.notify();
     }
 
@@ -138,7 +139,8 @@ where
         let counters = || self.front.ready.posts.iter().map(|post| &post.counters);
         CloseReport {
             done: counters().map(|c| c.done.load(Ordering::Acquire)).sum(),
-            failed: counters().map(|c| c.failed.load(Ordering::Acquire)).sum(),
+            failed: counters().map(|c| c.failed.load(Ordering::Acquire)).sum::<u64>()
+                + self.held.rejected.load(Ordering::Acquire),
             retries: counters().map(|c| c.retries.load(Ordering::Acquire)).sum(),
             left,
             running: running.len(),
@@ -150,6 +152,7 @@ where
         let mut pool = Pool::new(self.segments.clone());
         let mut scratch = Scratch::new();
         let mut all = Vec::new();
+        self.held.clear();
         for (door, back) in self.front.doors.iter().zip(&self.backs) {
             let mut back = back.lock();
             // What is still in the ingress goes to its groups first, so that each group comes back in one piece.
@@ -201,7 +204,7 @@ where
 }
 
 /// Moves `count` tasks out at the head.
-fn take_tasks<T>(head: &mut End<T>, pool: &mut Pool<T>, count: u32) -> Vec<T> {
+pub(crate) fn take_tasks<T>(head: &mut End<T>, pool: &mut Pool<T>, count: u32) -> Vec<T> {
     let mut tasks = Vec::with_capacity(count as usize);
     let mut left = count;
     while left > 0 {

@@ -41,11 +41,17 @@ where
         self.admit_limited(token, tasks)
     }
 
+    /// The permit that the worker kept for one more dispatch of the same group goes back.
+    pub(crate) fn give_up_permit(&mut self) {
+        let core = self.core();
+        drop(Leave { tasks: 0, core, admitted: self.kept.take() });
+    }
+
     /// The group does not run after all: what it was admitted with goes back.
     #[cold]
     pub(crate) fn forgo(&mut self, token: &RunToken<'_, K, T>) {
         let core = self.core();
-        drop(Leave { tasks: 0, core, admitted: self.kept.take() });
+        self.give_up_permit();
         core.change_limits(|now, ready| core.admission.forgo(token.as_ptr(), now, ready));
     }
 
@@ -70,6 +76,7 @@ where
                 // Where the rate was changed meanwhile, it asks again at once.
                 let call = core.timers.add([(at, entry)], || rates.setting() != setting);
                 core.front.ready.call_keeper(call);
+                core.fetch_if_called(group);
                 drop(kept.map(|admitted| Leave { tasks, core, admitted: Some(admitted) }));
                 return None;
             }
@@ -96,6 +103,7 @@ where
                     leave.admitted = Some(admitted);
                 }
                 Err(alarm) => {
+                    core.fetch_if_called(group);
                     core.set_alarm(alarm);
                     return None;
                 }

@@ -7,7 +7,8 @@
 //! | less than a batch, with linger | the group's word |
 //! | the head is to be retried | the timer |
 //! | limits do not let it start | the queue of admission, or the timer (worker/admit.rs) |
-//! | the group is halted | the list of held groups |
+//! | the group is halted | the table of held groups |
+//! | the group is wanted (CALLED) | where the table of held groups says (worker/answer.rs) |
 //! | the engine is halted | nowhere: nothing runs any more, close walks the blocks |
 
 use std::{
@@ -26,7 +27,6 @@ use crate::{
     },
     handler::{Budget, Phase, Turn, Work},
     outcome::{Failure, FailureKind, Outcome},
-    sync::Ordering,
     time::timers::Entry,
     watch::stats::add,
 };
@@ -45,7 +45,17 @@ where
             token.gone();
             return;
         }
-        let count = token.group().word.load().count();
+        let mut state = token.group().word.load();
+        let mut token = token;
+        if state.is_called() {
+            let Some(still) = self.answer(token) else {
+                self.hand().lay_down();
+                return;
+            };
+            token = still;
+            state = token.group().word.load();
+        }
+        let count = state.count();
         let Some((token, leave)) = self.admit(token, count.min(core.settings.batch)) else {
             self.hand().lay_down();
             return;
@@ -58,13 +68,11 @@ where
         } else {
             0
         };
-        let settled = self.dispatch(group, head, leave.tasks);
+        let mut settled = self.dispatch(group, head, leave.tasks);
         add(&self.post().counters.turns, 1);
-        let halts = matches!(settled.next, Next::HaltGroup);
-        if halts {
-            let held = group.word.halt().count() - settled.removed;
-            // ORDERING: SeqCst, see `Core::is_drained`.
-            core.held.tasks.fetch_add(u64::from(held), Ordering::SeqCst);
+        if settled.next == Next::HaltGroup {
+            let failure = settled.halted.take().unwrap_or_else(|| Failure::new("halted"));
+            core.held.halt(group, failure, core.front.ready.clock.now());
         }
         let after = group.word.settle(settled.removed);
         // The counters of ended tasks come after the word, so that who sees them all sees every group at rest.
@@ -77,8 +85,10 @@ where
         }
         match settled.next {
             Next::HaltGroup => {
-                core.held.units.lock().push(token.rest());
-                core.watch.notify();
+                if let Some(token) = self.answer(token) {
+                    // Somebody resumed it meanwhile.
+                    self.queue(token.rest());
+                }
             }
             Next::HaltEngine => {
                 token.gone();
@@ -130,9 +140,11 @@ where
         let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX / 2);
         let deadline = core.front.ready.clock.now().saturating_add(nanos);
         token.group().set_place(Place::BackOff);
+        let group = token.as_ptr();
         let entry = Entry::BackOff(token.rest(), deadline);
         let call = core.timers.add([(deadline, entry)], || false);
         core.front.ready.call_keeper(call);
+        core.fetch_if_called(group);
     }
 
     /// Calls the handler for up to `most` tasks.
@@ -167,6 +179,7 @@ where
                 started: None,
             },
             status: &core.front.status,
+            word: &group.word,
             phase: Phase::Between,
             done: 0,
             failed: None,
