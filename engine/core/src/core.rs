@@ -19,6 +19,7 @@ use crate::{
     sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence, mutant},
     time::timers::Timers,
     topology::{Plan, memory::Home},
+    watch::stats::Counters,
 };
 
 /// The builder's settings, checked.
@@ -158,6 +159,12 @@ impl<K, T> Hand<K, T> {
         // ORDERING: SeqCst: its Acquire pairs with the Release of `take` and `lay_down`; it comes after the status was
         // stored and the heavy barrier was paid.
         NonNull::new(self.group.load(Ordering::SeqCst))
+    }
+
+    /// The worker thread has left its loop: it touches nothing any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        // ORDERING: SeqCst: its Acquire pairs with the Release of the store at the end of worker/pool.rs.
+        self.gone.load(Ordering::SeqCst)
     }
 
     pub(crate) fn lay_down(&self) {
@@ -302,6 +309,13 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
     pub(crate) fn settled(&self) -> u64 {
         let workers = self.front.ready.posts.iter().map(|post| post.counters.settled());
         workers.sum::<u64>() + self.held.settled()
+    }
+
+    /// The sum of one counter of all workers.
+    pub(crate) fn total(&self, of: fn(&Counters) -> &AtomicU64) -> u64 {
+        let posts = self.front.ready.posts.iter();
+        // ORDERING: Acquire, as in `Counters::settled`: what is accepted is read later, so no backlog is below zero.
+        posts.map(|post| of(&post.counters).load(Ordering::Acquire)).sum()
     }
 
     /// Tasks that a submit accepted.

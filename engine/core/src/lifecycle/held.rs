@@ -332,7 +332,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
 
     /// Somebody else runs the workers.
     pub(crate) fn may_wait(&self) -> bool {
-        let apart = || !self.hands.iter().all(|hand| hand.gone.load(Ordering::SeqCst));
+        let apart = || !self.hands.iter().all(|hand| hand.is_gone());
         !self.front.is_own_worker() && apart()
     }
 }
