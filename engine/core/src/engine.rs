@@ -147,7 +147,7 @@ where
     fn stats(&self) -> Stats {
         let mut stats = Stats {
             done: self.total(|c| &c.done),
-            failed: self.total(|c| &c.failed) + self.held.rejected.load(Ordering::Acquire),
+            failed: self.total(|c| &c.failed) + self.held.rejected(),
             // ORDERING: Acquire, see `Held::settled`.
             cancelled: self.held.cancelled.load(Ordering::Acquire),
             retries: self.total(|c| &c.retries),

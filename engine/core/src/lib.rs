@@ -14,6 +14,8 @@ mod book {
     struct Guide;
     #[doc = include_str!("../../../docs/guide/numa.md")]
     struct Numa;
+    #[doc = include_str!("../../../docs/guide/groups-that-stop.md")]
+    struct GroupsThatStop;
 }
 
 mod batch;
@@ -55,6 +57,7 @@ pub use error::{BuildError, GroupSubmitError, SubmitError, SubmitManyError, Subm
 pub use flow::{
     adaptive::InFlight,
     admission::LimitStats,
+    dead_letter::{DeadLetterSink, Durability, FileSink, Json, Letter, MemorySink, SinkFull},
     exhausted::{Exhausted, OnExhausted, Verdict},
     rate::{Count, Rate},
     retry::Retry,

@@ -133,8 +133,7 @@ where
         let left = self.collect(&running);
         CloseReport {
             done: self.total(|c| &c.done),
-            // ORDERING: Acquire, see `Held::settled`.
-            failed: self.total(|c| &c.failed) + self.held.rejected.load(Ordering::Acquire),
+            failed: self.total(|c| &c.failed) + self.held.rejected(),
             retries: self.total(|c| &c.retries),
             left,
             running: running.len(),

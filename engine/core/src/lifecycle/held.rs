@@ -155,7 +155,13 @@ impl<K, T> Held<K, T> {
     /// Tasks that ended outside of workers. Read it before what was accepted.
     pub(crate) fn settled(&self) -> u64 {
         // ORDERING: Acquire pairs with the Release of the adds: who counts them sees the groups without them.
-        self.cancelled.load(Ordering::Acquire) + self.rejected.load(Ordering::Acquire)
+        self.cancelled.load(Ordering::Acquire) + self.rejected()
+    }
+
+    /// Tasks whose key could not be compared when they were taken in by hand.
+    pub(crate) fn rejected(&self) -> u64 {
+        // ORDERING: Acquire, as in `settled`.
+        self.rejected.load(Ordering::Acquire)
     }
 
     /// Token holder: the policy halts the group. What follows is decided by [`Core::decide`].

@@ -135,7 +135,7 @@ impl World {
     }
 }
 
-/// Pause, a task more, resume: against a worker that runs what it may.
+/// Pause, a task more, resume, another one: against a worker that runs what it may.
 #[test]
 fn pause() {
     check(ALL, || {
@@ -149,8 +149,9 @@ fn pause() {
         world.request(true);
         world.publish(1);
         world.request(false);
+        world.publish(1);
         worker.join().unwrap();
-        world.end(2);
+        world.end(3);
     });
 }
 
