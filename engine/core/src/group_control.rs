@@ -172,7 +172,7 @@ where
         };
         let Some(index) = index else {
             drop(back);
-            self.clear_desk(desk);
+            self.clear_desk(shard, desk);
             return Reply { stood: false, tasks: Some(Vec::new()) };
         };
         let group = NonNull::from(back.group(index));
@@ -183,7 +183,7 @@ where
         let before = table.entries.get(&group).is_some_and(|entry| entry.stands());
         if wish == Wish::Resume && !before {
             drop((table, back));
-            self.clear_desk(desk);
+            self.clear_desk(shard, desk);
             return Reply { stood: false, tasks: Some(Vec::new()) };
         }
         let ask = match wish {
@@ -239,7 +239,7 @@ where
             }
         }
         drop((table, back));
-        self.clear_desk(desk);
+        self.clear_desk(shard, desk);
         self.follow_up(group, after);
         let tasks = match ask {
             Some(ask) => self.await_reply(group, ask, deadline),
@@ -269,6 +269,8 @@ where
                 (true, false) => back.unpin(index),
                 _ => {}
             }
+            drop(back);
+            gate.wake_due();
         }
     }
 

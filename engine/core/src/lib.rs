@@ -26,6 +26,7 @@ mod engine;
 mod error;
 mod flow;
 mod front;
+mod front_async;
 mod front_many;
 #[cfg(fuzzing)]
 pub mod fuzzing;
@@ -63,6 +64,7 @@ pub use flow::{
     retry::Retry,
     share::Class,
 };
+pub use front_async::{GroupSubmitAsync, SubmitAsync};
 pub use group_control::{GroupError, GroupReport, HaltReason, HaltedGroup};
 pub use group_handle::GroupHandle;
 pub use lifecycle::close::{CloseReport, Left};

@@ -10,9 +10,7 @@ use std::{
     time::Duration,
 };
 
-use bgrp::{
-    Engine, GroupError, HaltReason, InFlight, Rate, Retry, Sim, SubmitReason, Workers,
-};
+use bgrp::{Engine, GroupError, HaltReason, InFlight, Rate, Retry, Sim, SubmitReason, Workers};
 use common::{Count, LONG, Latch, Log, MS, until, watch};
 
 const HOUR: Duration = Duration::from_secs(3_600);

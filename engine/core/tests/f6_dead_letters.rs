@@ -4,9 +4,7 @@ mod common;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use bgrp::{
-    Durability, Engine, FileSink, Json, MemorySink, OnExhausted, Retry, Workers,
-};
+use bgrp::{Durability, Engine, FileSink, Json, MemorySink, OnExhausted, Retry, Workers};
 use common::{LONG, MS, until, watch};
 
 /// A path of this test's own; the file goes with it.
@@ -79,7 +77,8 @@ fn a_file_gets_one_line_for_each_dead_letter_with_what_is_known() {
     // In each group, in order.
     for run in [&lines[..10], &lines[10..]] {
         for key in 0..3u32 {
-            let tasks = run.iter().map(|line| field(line, "payload").parse::<u32>().expect("number"));
+            let tasks =
+                run.iter().map(|line| field(line, "payload").parse::<u32>().expect("number"));
             assert!(tasks.filter(|task| task % 3 == key).is_sorted());
         }
     }

@@ -147,6 +147,9 @@ impl<K: Clone + Send, T, P: Send> DeadLetterSink<K, T> for MemorySink<K, T, P> {
 
 impl<K, T, P> fmt::Debug for MemorySink<K, T, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemorySink").field("letters", &self.len()).field("most", &self.most).finish()
+        f.debug_struct("MemorySink")
+            .field("letters", &self.len())
+            .field("most", &self.most)
+            .finish()
     }
 }

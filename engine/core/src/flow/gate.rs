@@ -9,6 +9,9 @@
 //! A group that its owner closed is noted here in the same way; its submitters are turned away at once, as are those of a group
 //! that is full and halted by the policy: nobody makes room in it before somebody decides what becomes of it.
 //!
+//! Futures wait as threads do, with their wakers instead of a sleep (front_async.rs). They are woken without a lock, after the
+//! claim was released: by the claim holder, by who relieves a group, by close, and by calls about groups.
+//!
 //! Submitters that wait for room in a ring or lane are woken when a quarter of it is free, or it is drained: a producer that is
 //! faster than the claim holder would else sleep once per chunk. (80 % of the tasks on one key: 1.3 times as fast.)
 //!
@@ -25,13 +28,16 @@
 //! leaves it at or below the low mark relieves it, even when it has just given the token up: while FULL is set
 //! the block is not reclaimed, and under the lock nobody else clears it.
 
-use std::{collections::HashMap, ptr::NonNull, time::Duration};
+use std::{collections::HashMap, ptr::NonNull, task::Waker, time::Duration};
 
 use ahash::RandomState;
 
 use crate::{
     group::block::{Group, Place},
-    sync::{AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, fence, mutant, wait},
+    outcome::drop_quietly,
+    sync::{
+        AtomicBool, AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, fence, mutant, wait,
+    },
 };
 
 /// Groups that take no task now, by their hash bits: mostly one for each.
@@ -96,6 +102,19 @@ pub(crate) struct Gate<K, T> {
     full: Mutex<FullGroups<K, T>>,
     changed: Condvar,
     waiters: AtomicU32,
+    /// Futures that wait, counted in `waiters`.
+    futures: AtomicU32,
+    wakers: Mutex<Wakers>,
+    /// Some wakers are due.
+    due: AtomicBool,
+}
+
+/// Wakers of futures that wait at a gate, and of those that are to be woken when no lock is held.
+#[derive(Debug, Default)]
+struct Wakers {
+    waiting: Vec<(u64, Waker)>,
+    due: Vec<Waker>,
+    tickets: u64,
 }
 
 // SAFETY: the pointers are to blocks that live as long as the engine; keys are read under the lock while FULL.
@@ -113,7 +132,69 @@ impl<K, T> Gate<K, T> {
     pub(crate) fn new() -> Self {
         // Nothing depends on the order, and shuttle wants the same in every run.
         let full = Mutex::new(HashMap::with_hasher(RandomState::with_seeds(1, 2, 3, 4)));
-        Self { full, changed: Condvar::new(), waiters: AtomicU32::new(0) }
+        Self {
+            full,
+            changed: Condvar::new(),
+            waiters: AtomicU32::new(0),
+            futures: AtomicU32::new(0),
+            wakers: Mutex::new(Wakers::default()),
+            due: AtomicBool::new(false),
+        }
+    }
+
+    /// Under the gate's lock, or after it was taken: whoever waits looks again.
+    fn tell(&self) {
+        self.changed.notify_all();
+        // Relaxed: a future counts itself under the gate's lock.
+        if self.futures.load(Ordering::Relaxed) > 0 {
+            self.make_due();
+        }
+    }
+
+    #[cold]
+    fn make_due(&self) {
+        let mut wakers = self.wakers.lock();
+        let Wakers { waiting, due, .. } = &mut *wakers;
+        let n = waiting.len() as u32;
+        due.extend(waiting.drain(..).map(|(_, waker)| waker));
+        self.futures.fetch_sub(n, Ordering::Relaxed);
+        self.waiters.fetch_sub(n, Ordering::Relaxed);
+        self.due.store(true, Ordering::Relaxed);
+    }
+
+    /// Without any lock, by who may have told: wakes the futures that are due.
+    #[inline]
+    pub(crate) fn wake_due(&self) {
+        // Relaxed: who told sees its own store, or somebody else has taken the wakers.
+        if self.due.load(Ordering::Relaxed) {
+            self.wake_futures();
+        }
+    }
+
+    #[cold]
+    fn wake_futures(&self) {
+        let due = {
+            let mut wakers = self.wakers.lock();
+            self.due.store(false, Ordering::Relaxed);
+            std::mem::take(&mut wakers.due)
+        };
+        for waker in due {
+            // What it does is somebody else's code.
+            drop_quietly(Waking(Some(waker)));
+        }
+    }
+
+    /// The future with this ticket waits no more.
+    pub(crate) fn leave(&self, ticket: u64) {
+        let mut wakers = self.wakers.lock();
+        let at = wakers.waiting.iter().position(|(other, _)| *other == ticket);
+        let left = at.map(|at| wakers.waiting.swap_remove(at));
+        drop(wakers);
+        if left.is_some() {
+            self.futures.fetch_sub(1, Ordering::Relaxed);
+            self.waiters.fetch_sub(1, Ordering::Relaxed);
+        }
+        drop_quietly(left);
     }
 
     /// Submitter's slow path.
@@ -145,7 +226,7 @@ impl<K, T> Gate<K, T> {
         if !mutant("gate-no-lock") {
             drop(self.full.lock());
         }
-        self.changed.notify_all();
+        self.tell();
     }
 
     /// Claim holder: the group is over its capacity.
@@ -178,6 +259,8 @@ impl<K, T> Gate<K, T> {
         if state.is_full() && state.count() <= low {
             self.reopen(&mut full, filter, group);
         }
+        drop(full);
+        self.wake_due();
     }
 
     fn reopen(&self, full: &mut FullGroups<K, T>, filter: &Filter, group: NonNull<Group<K, T>>) {
@@ -185,7 +268,7 @@ impl<K, T> Gate<K, T> {
         let group_ref = unsafe { group.as_ref() };
         change(full, filter, group_ref.hash(), group, |barred| barred.full = false);
         group_ref.word.clear_full();
-        self.changed.notify_all();
+        self.tell();
     }
 
     /// Claim holder: the group takes no task from now on. `true`: it did until now.
@@ -193,7 +276,7 @@ impl<K, T> Gate<K, T> {
         let changed = change(&mut self.full.lock(), filter, hash, group, |barred| {
             barred.closed = true;
         });
-        self.changed.notify_all();
+        self.tell();
         changed
     }
 
@@ -228,10 +311,33 @@ impl<K: Eq, T> Held<'_, K, T> {
         })
     }
 
+    /// Leaves the waker of a future here: it is woken when something changed. Returns its ticket.
+    pub(crate) fn stay(self, waker: Waker) -> u64 {
+        let gate = self.gate;
+        gate.waiters.fetch_add(1, Ordering::Relaxed);
+        gate.futures.fetch_add(1, Ordering::Relaxed);
+        let mut wakers = gate.wakers.lock();
+        wakers.tickets += 1;
+        let ticket = wakers.tickets;
+        wakers.waiting.push((ticket, waker));
+        ticket
+    }
+
     /// Sleeps until something changed, at most for `timeout`.
     pub(crate) fn sleep(&mut self, timeout: Option<Duration>) {
         if let Some(full) = self.full.take() {
             self.full = Some(wait(&self.gate.changed, full, timeout));
+        }
+    }
+}
+
+/// Wakes when dropped.
+struct Waking(Option<Waker>);
+
+impl Drop for Waking {
+    fn drop(&mut self) {
+        if let Some(waker) = self.0.take() {
+            waker.wake();
         }
     }
 }

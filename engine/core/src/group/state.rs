@@ -266,12 +266,7 @@ impl Word {
             }
             // ORDERING: Acquire pairs with the Release of `settle` and `linger`: with the token comes the consumer side.
             // Release as in `settle`.
-            match self.0.compare_exchange_weak(
-                seen.0,
-                next,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            ) {
+            match self.0.compare_exchange_weak(seen.0, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return meaning,
                 Err(now) => seen = State(now),
             }
@@ -404,7 +399,11 @@ mod tests {
         assert_eq!(word.call(), Called::Busy);
         assert!(word.linger(2).is_err(), "its holder is called");
         assert!(!word.settle(1).is_idle());
-        assert_eq!(word.publish(1).1, Published::Busy, "the token exists, though there was no task");
+        assert_eq!(
+            word.publish(1).1,
+            Published::Busy,
+            "the token exists, though there was no task"
+        );
         assert_eq!(word.free().count(), 1);
     }
 }

@@ -84,6 +84,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         }
         for door in &front.doors {
             door.gate.notify(|| true);
+            door.gate.wake_due();
         }
         let mut ready = Chain::default();
         self.timers.end_lingers(&mut ready);
@@ -101,6 +102,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         front.barrier.heavy();
         for door in &front.doors {
             door.gate.notify(|| true);
+            door.gate.wake_due();
         }
         front.ready.idle.wake_all(front.ready.clock.now());
         self.held.wake();

@@ -305,7 +305,9 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
                 self.relieve(group);
             }
             // A halted group turns away those who wait for room in it.
-            self.front.doors[self.front.shard_of(hash)].gate.notify(|| true);
+            let gate = &self.front.doors[self.front.shard_of(hash)].gate;
+            gate.notify(|| true);
+            gate.wake_due();
         }
         self.feed_starved();
         self.watch.notify();

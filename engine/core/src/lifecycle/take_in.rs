@@ -49,8 +49,7 @@ where
         let mut left = door.ring.tail().0 - back.head + laned;
         let mut ready = Chain::default();
         while left > 0 {
-            let mut demux =
-                Demux { door, back, pool: &mut desk.pool, scratch: &mut desk.scratch };
+            let mut demux = Demux { door, back, pool: &mut desk.pool, scratch: &mut desk.scratch };
             let taken = demux.chunk(self.settings.chunk);
             self.publish_all(shard, desk, &mut ready);
             self.held.taken.fetch_add(u64::from(taken), Ordering::Relaxed);
@@ -116,10 +115,11 @@ where
     }
 
     /// Without the claim: drops what came out of it, and tells what was not to be told under it.
-    pub(crate) fn clear_desk(&self, mut desk: Desk<K, T, W::State>) {
+    pub(crate) fn clear_desk(&self, shard: usize, mut desk: Desk<K, T, W::State>) {
         if desk.held {
             self.watch.notify();
         }
+        self.front.doors[shard].gate.wake_due();
         desk.scratch.garbage_keys.drain(..).for_each(drop_quietly);
         desk.scratch.garbage_states.drain(..).for_each(drop_quietly);
         for (key, mut task, failure) in desk.scratch.rejected.drain(..) {

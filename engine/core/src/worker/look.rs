@@ -61,6 +61,7 @@ where
         }
         let more = !self.let_rest(door, &mut back, taken);
         drop(back);
+        door.gate.wake_due();
         if held {
             // Not under the claim, which who waits for a drain takes next.
             self.core().watch.notify();

@@ -82,7 +82,11 @@ mod tests {
     #[test]
     fn times_are_those_of_the_calendar() {
         let at = |seconds, millis| {
-            time(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_millis(millis))
+            time(
+                SystemTime::UNIX_EPOCH
+                    + Duration::from_secs(seconds)
+                    + Duration::from_millis(millis),
+            )
         };
         assert_eq!(at(0, 0), "1970-01-01T00:00:00.000Z");
         assert_eq!(at(951_782_399, 7), "2000-02-28T23:59:59.007Z");
