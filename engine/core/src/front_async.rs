@@ -29,6 +29,9 @@ enum Tried<K, T> {
     Waits(Address<K>, T, u64),
 }
 
+/// How a submit ended.
+type Sent<K, T> = Result<(), (Address<K>, T, SubmitReason)>;
+
 /// A task on its way in.
 struct Sending<'a, K, T> {
     front: &'a Front<K, T>,
@@ -40,7 +43,7 @@ struct Sending<'a, K, T> {
 }
 
 impl<K: Hash + Eq, T> Sending<'_, K, T> {
-    fn poll(&mut self, waker: &Waker) -> Poll<Result<(), (Address<K>, T, SubmitReason)>> {
+    fn poll(&mut self, waker: &Waker) -> Poll<Sent<K, T>> {
         let (address, task) = self.item.take().expect("polled after it was ready");
         self.leave();
         match self.try_once(address, task, waker) {

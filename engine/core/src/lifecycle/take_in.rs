@@ -68,8 +68,8 @@ where
         let settings = &self.settings;
         let linger = settings.flush > Duration::ZERO && !self.front.status.refuses();
         let now = if linger { self.front.ready.clock.now() } else { 0 };
-        // SAFETY: below: the caller of `token` has just become its holder.
         let token = |group: NonNull<Group<K, T>>| -> Unit {
+            // SAFETY: below, the caller has just become the holder of the group's token.
             unsafe { RunToken::new(group, &self.front.ready) }.rest()
         };
         for touched in std::mem::take(&mut desk.scratch.touched) {
