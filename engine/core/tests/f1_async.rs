@@ -48,14 +48,15 @@ fn block_on<F: Future>(future: F) -> F::Output {
 
 /// An engine whose handler waits at a latch, and its group 1 full. How many tasks that took.
 fn full_group() -> (Arc<Engine<u32, u32>>, Arc<Latch>, u32) {
-    let latch = Latch::new();
-    let gate = latch.clone();
+    let (latch, running) = (Latch::new(), Count::new());
+    let (gate, begun) = (latch.clone(), running.clone());
     let engine = Engine::<u32, u32>::builder()
         .workers(Workers::fixed(2))
         .capacity(64)
         .group_capacity(4)
         .task_handler(move |_, task| {
             if *task.key() == 1 {
+                begun.add(1);
                 gate.wait();
             }
         })
@@ -65,7 +66,10 @@ fn full_group() -> (Arc<Engine<u32, u32>>, Arc<Latch>, u32) {
     loop {
         match engine.try_submit(1, n).map_err(|error| error.reason) {
             Ok(()) => n += 1,
-            Err(SubmitReason::GroupFull) => return (Arc::new(engine), latch, n),
+            Err(SubmitReason::GroupFull) => {
+                running.wait_for(1);
+                return (Arc::new(engine), latch, n);
+            }
             Err(_) => std::thread::yield_now(),
         }
     }
@@ -102,7 +106,7 @@ fn a_future_that_is_dropped_has_submitted_nothing_and_one_that_is_given_up_gives
     let begun = running.clone();
     let engine = Arc::new(
         Engine::<u32, Option<common::Counted>>::builder()
-            .workers(Workers::fixed(1))
+            .workers(Workers::fixed(2))
             .capacity(64)
             .group_capacity(1)
             .task_handler(move |_, task| {
