@@ -74,4 +74,7 @@ pub use sim::Sim;
 pub use task::Task;
 pub use time::clock::{Clock, MonotonicClock, VirtualClock};
 pub use topology::Workers;
+#[cfg(feature = "measure")]
+#[doc(hidden)]
+pub use watch::claims as measure;
 pub use watch::stats::Stats;
