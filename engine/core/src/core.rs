@@ -14,7 +14,7 @@ use crate::{
     handler::Work,
     ingress::barrier::Barrier,
     lease::back::Leases,
-    lifecycle::status::Status,
+    lifecycle::{held::Held, status::Status},
     ready::link::{Chain, Unit},
     shard::back::Back,
     sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence, mutant},
@@ -70,7 +70,7 @@ pub(crate) struct Core<K, T, W: Work<K, T>> {
     pub(crate) admission: Admission<K, T>,
     pub(crate) group_rates: GroupRates,
     pub(crate) segments: Arc<SharedPool<T>>,
-    pub(crate) held: Held,
+    pub(crate) held: Held<K, T>,
     pub(crate) starved: Starved,
     pub(crate) leases: Leases,
     /// Groups that exist, all shards together, as of each shard's last look.
@@ -82,19 +82,6 @@ pub(crate) struct Core<K, T, W: Work<K, T>> {
     /// Nobody will close the engine: the last worker that finds nothing to do stops it.
     pub(crate) orphaned: AtomicBool,
     notes: Mutex<Vec<String>>,
-}
-
-/// Halted groups: their tokens, and how many tasks wait in them.
-#[derive(Debug)]
-pub(crate) struct Held {
-    pub(crate) units: Mutex<Chain>,
-    pub(crate) tasks: AtomicU64,
-}
-
-impl Held {
-    fn new() -> Self {
-        Self { units: Mutex::new(Chain::default()), tasks: AtomicU64::new(0) }
-    }
 }
 
 /// Shards that nobody looks at because the engine holds all the tasks it may.
@@ -324,7 +311,8 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
     /// Tasks that ended. Read it before [`Core::accepted`] where the two are compared.
     pub(crate) fn settled(&self) -> u64 {
         let posts = self.front.ready.posts.iter();
-        posts.map(|post| post.counters.settled()).sum::<u64>() + self.leases.late.settled()
+        let workers: u64 = posts.map(|post| post.counters.settled()).sum();
+        workers + self.leases.late.settled() + self.held.settled()
     }
 
     /// The sum of one counter of all workers, and of close.
@@ -344,7 +332,8 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
 
     /// Every accepted task ended or waits in a halted group, at one moment between the two looks.
     pub(crate) fn is_drained(&self) -> bool {
-        // ORDERING: SeqCst: what is held only grows here, and is read before `accepted`, as `settled` is.
+        // ORDERING: SeqCst: read after `settled` and before `accepted`. Settled and accepted only grow, and what is held never
+        // runs ahead (lifecycle/held.rs, I3): where the sums are equal, they were so when `held` was read.
         let ended = self.settled() + self.held.tasks.load(Ordering::SeqCst);
         ended == self.accepted()
     }
@@ -360,6 +349,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             .iter()
             .map(|post| post.counters.taken.load(Ordering::Relaxed))
             .sum();
+        let taken = taken + self.held.taken.load(Ordering::Relaxed);
         taken.saturating_sub(settled + self.held.tasks.load(Ordering::Relaxed))
     }
 

@@ -19,6 +19,7 @@ use crate::{
     },
     front::{Front, Patience},
     group::block::Group,
+    group_control::GroupControl,
     group_handle::GroupHandle,
     handler::Work,
     ingress::lane::Lane,
@@ -72,7 +73,7 @@ pub(crate) struct Shared<K, T> {
 }
 
 /// What the face needs of the core, whatever its handler.
-pub(crate) trait Control<K, T>: Send + Sync {
+pub(crate) trait Control<K, T>: GroupControl<K, T> + Send + Sync {
     /// Finds or makes the group and pins it.
     fn pin(&self, hash: u32, key: K) -> u32;
     /// The block of a pinned group.
@@ -147,7 +148,9 @@ where
     fn stats(&self) -> Stats {
         let mut stats = Stats {
             done: self.total(|c| &c.done),
-            failed: self.total(|c| &c.failed),
+            failed: self.total(|c| &c.failed) + self.held.rejected(),
+            // ORDERING: Acquire, see `Held::settled`.
+            cancelled: self.held.cancelled.load(Ordering::Acquire),
             retries: self.total(|c| &c.retries),
             dispatches: self.total(|c| &c.turns),
             claims: self.total(|c| &c.looks),

@@ -10,6 +10,11 @@ pub enum SubmitReason {
     Closed,
     /// The group holds `group_capacity` tasks.
     GroupFull,
+    /// The group is full and halted by the policy (see [`Engine::halted_groups`](crate::Engine::halted_groups)): nothing in it
+    /// is run before somebody resumes or discards it, so nobody waits for room.
+    GroupHalted,
+    /// The group was closed, see [`Engine::close_group`](crate::Engine::close_group).
+    GroupClosed,
     /// The engine's ingress for this key is full: the engine holds as many tasks as `capacity` allows, or workers
     /// have not come round yet.
     EngineFull,
@@ -27,6 +32,12 @@ impl fmt::Display for SubmitReason {
             Self::GroupFull => f.write_str(
                 "the group is full; wait (submit), drop the task, or raise group_capacity",
             ),
+            Self::GroupHalted => f.write_str(
+                "the group is full and halted; resume or discard it (Engine::halted_groups), or drop the task",
+            ),
+            Self::GroupClosed => {
+                f.write_str("the group is closed; open it again (resume_group), or keep the task")
+            }
             Self::EngineFull => {
                 f.write_str("the engine is full; wait (submit), drop the task, or raise capacity")
             }

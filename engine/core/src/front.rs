@@ -16,7 +16,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::{
     error::{SubmitError, SubmitReason},
-    flow::gate::{Filter, Gate, Held},
+    flow::gate::{Bar, Filter, Gate, Held},
     group::block::Group,
     ingress::{
         barrier::Barrier,
@@ -310,15 +310,16 @@ impl<K: Hash + Eq, T> Front<K, T> {
             if self.status.refuses() {
                 return Err((address, task, SubmitReason::Closed));
             }
-            let full = match (&address, block) {
-                (Address::Key(_, key), _) => gate.is_full(hash, key),
-                (Address::Group(_), Some(block)) => gate.is_block_full(block),
-                (Address::Group(_), None) => false,
+            let bar = match (&address, block) {
+                (Address::Key(_, key), _) => gate.bar_of_key(hash, key),
+                (Address::Group(_), Some(block)) => gate.bar_of_block(hash, block),
+                (Address::Group(_), None) => None,
             };
-            let why = if full {
-                SubmitReason::GroupFull
-            } else {
-                match door.ring.push(address, task) {
+            let why = match bar {
+                Some(Bar::Full) => SubmitReason::GroupFull,
+                Some(Bar::Halted) => return Err((address, task, SubmitReason::GroupHalted)),
+                Some(Bar::Closed) => return Err((address, task, SubmitReason::GroupClosed)),
+                None => match door.ring.push(address, task) {
                     Ok(()) => {
                         drop(gate);
                         self.published(door);
@@ -333,7 +334,7 @@ impl<K: Hash + Eq, T> Front<K, T> {
                             full => full,
                         }
                     }
-                }
+                },
             };
             if let Err(reason) = self.wait_at(&mut gate, patience, why) {
                 return Err((address, task, reason));

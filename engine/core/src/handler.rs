@@ -4,7 +4,7 @@ use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use crate::{
     batch::{Batch, Slots},
-    group::{ring::End, segment::Pool},
+    group::{ring::End, segment::Pool, state::Word},
     lease::Lease,
     lifecycle::status::Status,
     outcome::{IntoOutcomes, Outcome, Trouble, wrong_count},
@@ -51,6 +51,7 @@ pub(crate) struct Turn<'a, K, T> {
     pub(crate) planned: u32,
     pub(crate) budget: Budget<'a>,
     pub(crate) status: &'a Status,
+    pub(crate) word: &'a Word,
     pub(crate) phase: Phase,
     /// Tasks done, dropped and passed by the head.
     pub(crate) done: u32,
@@ -190,7 +191,7 @@ where
                     unsafe { slot.drop_in_place() };
                     turn.phase = Phase::Task;
                 }
-                if turn.status.stops() {
+                if turn.status.interrupts() && is_interrupted(turn.status, turn.word) {
                     return;
                 }
             }
@@ -238,6 +239,12 @@ where
         turn.phase = Phase::Between;
         turn.batched = true;
     }
+}
+
+/// A dispatch of the group with this word is to end after the task at hand.
+#[cold]
+fn is_interrupted(status: &Status, word: &Word) -> bool {
+    status.stops() || word.load().is_called()
 }
 
 impl<K, T> Turn<'_, K, T> {

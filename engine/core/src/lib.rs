@@ -19,6 +19,8 @@ mod book {
     #[cfg(all(feature = "rayon", feature = "tokio"))]
     #[doc = include_str!("../../../docs/guide/async.md")]
     struct Async;
+    #[doc = include_str!("../../../docs/guide/groups-that-stop.md")]
+    struct GroupsThatStop;
 }
 
 mod batch;
@@ -29,10 +31,12 @@ mod engine;
 mod error;
 mod flow;
 mod front;
+mod front_async;
 mod front_many;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod group;
+mod group_control;
 mod group_handle;
 mod handler;
 mod ingress;
@@ -62,11 +66,14 @@ pub use error::{BuildError, GroupSubmitError, SubmitError, SubmitManyError, Subm
 pub use flow::{
     adaptive::InFlight,
     admission::LimitStats,
+    dead_letter::{DeadLetterSink, Durability, FileSink, Json, Letter, MemorySink, SinkFull},
     exhausted::{Exhausted, OnExhausted, Verdict},
     rate::{Count, Rate},
     retry::Retry,
     share::Class,
 };
+pub use front_async::{GroupSubmitAsync, SubmitAsync};
+pub use group_control::{GroupError, GroupReport, HaltReason, HaltedGroup};
 pub use group_handle::GroupHandle;
 #[cfg(feature = "tokio")]
 pub use lease::OnTokio;

@@ -38,11 +38,14 @@ use world::{End, Knobs, world};
 #[allow(dead_code, reason = "read by .ci/shuttle")]
 const MUTANTS: &[(&str, &str)] = &[
     ("activate-busy", "groups_fill_up_and_open_again"),
+    ("call-by-load", "groups_are_called_while_they_run"),
+    ("called-is-idle", "groups_are_called_while_they_run"),
     ("collect-leaves-gap", "a_halt_at_any_moment"),
     ("drain-no-number", "close_meets_submitters"),
     ("end-linger-no-cas", "failures_panics_and_linger"),
     ("flag-no-second-look", "failures_panics_and_linger"),
     ("flag-ring-no-cas", "every_way_in_at_once"),
+    ("free-by-store", "groups_are_called_while_they_run"),
     ("gate-no-lock", "the_last_owner_goes_at_any_moment"),
     ("halt-by-load", "a_halted_group_gives_back"),
     ("lease-late-forgotten", "leases_end_while_it_halts"),
@@ -114,6 +117,20 @@ fn groups_are_reclaimed_and_made_anew() {
 fn groups_fill_up_and_open_again() {
     explore("groups_fill_up_and_open_again", || {
         world(Knobs { group_capacity: 1, keys: 1, each: 6, no_lanes: true, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn groups_are_called_while_they_run() {
+    explore("groups_are_called_while_they_run", || {
+        world(Knobs { calls: true, failures: true, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn groups_are_called_and_the_engine_is_halted() {
+    explore("groups_are_called_and_the_engine_is_halted", || {
+        world(Knobs { calls: true, linger: true, end: End::Halt, ..Knobs::default() });
     });
 }
 

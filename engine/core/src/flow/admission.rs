@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     group::{block::Group, token::RunToken},
-    ready::link::Chain,
+    ready::link::{Chain, Unit},
     sync::{AtomicBool, Mutex, Ordering, mutant},
 };
 
@@ -348,6 +348,11 @@ impl<K, T> Admission<K, T> {
         // Not a word about the downstream: it was not called.
         state.take_back(&admitted);
         state.pump(now, out)
+    }
+
+    /// Takes the token of this group out of the queue, by a walk over it: for what is done by hand.
+    pub(crate) fn take(&self, group: NonNull<Group<K, T>>) -> Option<Unit> {
+        self.state.lock().queues.iter_mut().find_map(|queue| queue.remove(group.cast()))
     }
 
     /// The engine is halted, and nothing in hand: whoever waits here, or has a grant, does not run. Their tasks lie in their blocks.

@@ -46,6 +46,12 @@ pub(crate) enum Place {
     Lease = 8,
     /// On the ready list, with the outcomes of a lease at the head.
     Returned = 9,
+    /// In the table of held groups: paused.
+    Paused = 4,
+    /// In the table of held groups: halted by the policy.
+    Halted = 5,
+    /// In the table of held groups: closed.
+    Closed = 6,
 }
 
 /// Beside the place: the state is open.
@@ -59,6 +65,9 @@ impl Place {
             3 => Self::Admission,
             8 => Self::Lease,
             9 => Self::Returned,
+            4 => Self::Paused,
+            5 => Self::Halted,
+            6 => Self::Closed,
             _ => Self::Ready,
         }
     }
@@ -190,7 +199,8 @@ impl<K, T> Group<K, T> {
     }
 
     /// # Safety
-    /// The group is live, and the caller holds its token, its claim, or the gate's lock while it is FULL.
+    /// The group is live, and the caller holds its token, its claim, the gate's lock while it is FULL, or the lock of the
+    /// table of held groups while it has an entry there.
     pub(crate) unsafe fn key(&self) -> &K {
         // SAFETY: the caller's promise: the key is written at creation and taken at reclaim, which needs a quiet
         // group under the claim.

@@ -115,6 +115,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
                 started: None,
             },
             status: &self.front.status,
+            word: &group.word,
             phase: Phase::Between,
             done: 0,
             failed: None,

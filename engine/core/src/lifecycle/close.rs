@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// After a deadline short handlers get this long to come back, so that `running` speaks of long ones.
-const GRACE: Duration = Duration::from_millis(20);
+pub(crate) const GRACE: Duration = Duration::from_millis(20);
 
 /// What an engine did and what it gives back.
 #[derive(Debug)]
@@ -88,6 +88,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         }
         for door in &front.doors {
             door.gate.notify(|| true);
+            door.gate.wake_due();
         }
         let mut ready = Chain::default();
         self.timers.end_lingers(&mut ready);
@@ -105,8 +106,10 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         front.barrier.heavy();
         for door in &front.doors {
             door.gate.notify(|| true);
+            door.gate.wake_due();
         }
         front.ready.idle.wake_all(front.ready.clock.now());
+        self.held.wake();
         self.watch.notify();
     }
 
@@ -138,7 +141,7 @@ where
         let (left, leased) = self.collect(&running);
         CloseReport {
             done: self.total(|c| &c.done),
-            failed: self.total(|c| &c.failed),
+            failed: self.total(|c| &c.failed) + self.held.rejected(),
             retries: self.total(|c| &c.retries),
             left,
             running: running.len(),
@@ -152,6 +155,7 @@ where
         let mut scratch = Scratch::new();
         let mut all = Vec::new();
         let mut leased = 0;
+        self.held.clear();
         for (door, back) in self.front.doors.iter().zip(&self.backs) {
             let mut back = back.lock();
             // What is still in the ingress goes to its groups first, so that each group comes back in one piece.
@@ -209,7 +213,7 @@ where
 }
 
 /// Moves `count` tasks out at the head.
-fn take_tasks<T>(head: &mut End<T>, pool: &mut Pool<T>, count: u32) -> Vec<T> {
+pub(crate) fn take_tasks<T>(head: &mut End<T>, pool: &mut Pool<T>, count: u32) -> Vec<T> {
     let mut tasks = Vec::with_capacity(count as usize);
     let mut left = count;
     while left > 0 {

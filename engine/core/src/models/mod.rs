@@ -14,6 +14,7 @@ mod close;
 mod deque;
 mod gate;
 mod hand;
+mod held;
 mod idle;
 mod inbox;
 mod lane;
@@ -47,7 +48,10 @@ const MUTANTS: &[(&str, &str)] = &[
     ("load-relaxed", "models::run_flag::turns"),
     ("activate-busy", "models::run_flag::turns"),
     ("publish-skips-rmw", "models::run_flag::turns"),
-    ("halt-by-load", "models::run_flag::halt"),
+    ("halt-by-load", "models::held::halt"),
+    ("call-by-load", "models::held::pause"),
+    ("called-is-idle", "models::held::"),
+    ("free-by-store", "models::held::pause"),
     ("linger-relaxed", "models::run_flag::linger_again"),
     ("linger-any-sequence", "models::run_flag::linger"),
     ("end-linger-no-cas", "models::run_flag::linger"),

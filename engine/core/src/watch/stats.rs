@@ -61,13 +61,15 @@ pub struct Stats {
     pub done: u64,
     /// Tasks that failed for good.
     pub failed: u64,
+    /// Tasks that were given back while the engine ran, see [`Engine::cancel_pending`](crate::Engine::cancel_pending).
+    pub cancelled: u64,
     /// Attempts that were followed by another one.
     pub retries: u64,
     /// Dispatches: turns of a group.
     pub dispatches: u64,
     /// Claims: chunks of records that a worker took from a shard, empty ones included.
     pub claims: u64,
-    /// Tasks that wait in halted groups.
+    /// Tasks that wait in halted, paused and closed groups.
     pub held: u64,
     /// Batches that are leased out now.
     pub leased: u64,
@@ -84,6 +86,6 @@ pub struct Stats {
 impl Stats {
     /// Tasks that were accepted and have not ended.
     pub fn backlog(&self) -> u64 {
-        self.accepted.saturating_sub(self.done + self.failed)
+        self.accepted.saturating_sub(self.done + self.failed + self.cancelled)
     }
 }

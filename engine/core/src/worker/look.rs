@@ -68,6 +68,7 @@ where
         #[cfg(feature = "measure")]
         holding.end();
         drop(back);
+        door.gate.wake_due();
         if held {
             // Not under the claim, which who waits for a drain takes next.
             self.core().watch.notify();

@@ -8,6 +8,7 @@
 //! Every 16 steps a worker looks at the timers, at starved shards, and at other workers (steal.rs).
 
 pub(crate) mod admit;
+pub(crate) mod answer;
 pub(crate) mod idle;
 pub(crate) mod lend;
 pub(crate) mod look;

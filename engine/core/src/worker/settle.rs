@@ -40,7 +40,7 @@ impl Next {
 }
 
 /// The sum of a dispatch.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Settled {
     /// Tasks that left the head of the group.
     pub(crate) removed: u32,
@@ -49,14 +49,25 @@ pub(crate) struct Settled {
     /// Tasks that will be tried again.
     pub(crate) retries: u32,
     pub(crate) next: Next,
+    /// Why the group halts, if it does.
+    pub(crate) halted: Option<Box<Failure>>,
     /// The downstream throttled a task and wants no other one for so many milliseconds; 0: it did not.
     pub(crate) throttled: u32,
+}
+
+impl Settled {
+    fn halt(&mut self, failure: Failure) {
+        self.next = self.next.and(Next::HaltGroup);
+        self.halted = Some(Box::new(failure));
+    }
 }
 
 /// The fate of one task.
 enum Fate {
     Done,
     Failed(Next),
+    /// Failed, and the group halts for it.
+    Halts(Failure),
     Stays(Mark, Duration),
     /// As it was, for so long.
     Throttled(Mark, Duration),
@@ -149,12 +160,13 @@ fn settle_run<K, T>(
         let task = unsafe { &mut *slot };
         let fate = judge(settings, turn.key, task, attempts, outcome, random);
         match fate {
-            Fate::Done | Fate::Failed(_) => {
+            Fate::Done | Fate::Failed(_) | Fate::Halts(_) => {
                 // SAFETY: the slot is dropped once: the head passes it below, or a task that stays is moved over it.
                 let ok = unsafe { drop_slot(slot) };
                 settled.removed += 1;
                 match fate {
                     Fate::Failed(next) => settled.next = settled.next.and(next),
+                    Fate::Halts(failure) => settled.halt(failure),
                     _ => settled.done += u32::from(ok),
                 }
             }
@@ -244,7 +256,7 @@ fn exhaust<K, T>(
 ) -> Fate {
     match settings.on_exhausted.verdict(Exhausted { key, task, attempts, failure: &failure }) {
         Verdict::Skip => Fate::Failed(Next::Go),
-        Verdict::HaltGroup => Fate::Failed(Next::HaltGroup),
+        Verdict::HaltGroup => Fate::Halts(failure),
         Verdict::HaltEngine => Fate::Failed(Next::HaltEngine),
         Verdict::Hold(wait) => Fate::Stays(Mark { attempts, exhausted: Some(failure) }, wait),
     }
@@ -284,6 +296,7 @@ where
                 Fate::Failed(next) => {
                     settled.next = settled.next.and(next);
                 }
+                Fate::Halts(failure) => settled.halt(failure),
                 Fate::Done | Fate::Throttled(..) => {}
             }
             head.pass(1);

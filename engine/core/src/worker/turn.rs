@@ -9,7 +9,8 @@
 //! | its weight allows another batch | the same hand |
 //! | limits do not let it start | the queue of admission, or the timer (worker/admit.rs) |
 //! | the batch is lent | the lease (worker/lend.rs) |
-//! | the group is halted | the list of held groups |
+//! | the group is halted | the table of held groups |
+//! | the group is wanted (CALLED) | where the table of held groups says (worker/answer.rs) |
 //! | the engine is halted | nowhere: nothing runs any more, close walks the blocks |
 
 use std::{
@@ -32,7 +33,7 @@ use crate::{
         token::RunToken,
     },
     handler::{Budget, Phase, Turn, Work},
-    sync::Ordering,
+    outcome::Failure,
     time::timers::Entry,
     watch::stats::add,
 };
@@ -53,9 +54,17 @@ where
             token.gone();
             return;
         }
-        let count = token.group().word.load().count();
-        let mut most = count.min(core.settings.batch);
         let mut token = token;
+        let mut state = token.group().word.load();
+        if state.is_called() {
+            match self.answer(token) {
+                Some(ours) => token = ours,
+                None => return self.hand().lay_down(),
+            }
+            state = token.group().word.load();
+        }
+        let count = state.count();
+        let mut most = count.min(core.settings.batch);
         let limited = core.is_limited();
         if limited {
             match self.admit(token, most) {
@@ -111,9 +120,9 @@ where
         let counters = &self.post().counters;
         add(&counters.turns, 1);
         if settled.next == Next::HaltGroup {
-            let held = group.word.halt().count() - settled.removed;
-            // ORDERING: SeqCst, see `Core::is_drained`.
-            core.held.tasks.fetch_add(u64::from(held), Ordering::SeqCst);
+            let failure = settled.halted.as_deref().cloned();
+            let failure = failure.unwrap_or_else(|| Failure::new("halted"));
+            core.held.halt(group, failure, core.front.ready.clock.now());
         }
         let after = group.word.settle(settled.removed);
         // After the word, as in `turn`.
@@ -123,8 +132,10 @@ where
         self.relieve(token.as_ptr(), after);
         match settled.next {
             Next::HaltGroup => {
-                core.held.units.lock().push(token.rest());
-                core.watch.notify();
+                if let Some(token) = self.answer(token) {
+                    // Somebody resumed it meanwhile.
+                    self.queue(token.rest());
+                }
             }
             Next::HaltEngine => {
                 token.gone();
@@ -184,9 +195,11 @@ where
         let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX / 2);
         let deadline = core.front.ready.clock.now().saturating_add(nanos);
         token.group().set_place(Place::BackOff);
+        let group = token.as_ptr();
         let entry = Entry::BackOff(token.rest(), deadline);
         let call = core.timers.add([(deadline, entry)], || false);
         core.front.ready.call_keeper(call);
+        core.fetch_if_called(group);
     }
 
     /// Calls the handler for up to `most` tasks. `Ok`: that is how many are done, and there is nothing else to settle.
@@ -226,6 +239,7 @@ where
                 started: None,
             },
             status: &core.front.status,
+            word: &group.word,
             phase: Phase::Between,
             done: 0,
             failed: None,
@@ -263,6 +277,7 @@ where
             planned: turn.planned,
             budget: turn.budget,
             status: turn.status,
+            word: turn.word,
             phase: turn.phase,
             done: turn.done,
             failed: turn.failed,

@@ -42,6 +42,8 @@ pub(crate) struct Knobs {
     pub(crate) no_lanes: bool,
     /// Batches are leased to threads that end them (shuttle/leases.rs).
     pub(crate) leases: bool,
+    /// Somebody pauses, resumes and relieves groups meanwhile.
+    pub(crate) calls: bool,
 }
 
 impl Default for Knobs {
@@ -58,6 +60,7 @@ impl Default for Knobs {
             halts_groups: false,
             no_lanes: false,
             leases: false,
+            calls: false,
         }
     }
 }
@@ -184,6 +187,28 @@ fn submit(engine: &Engine<Key, Item>, knobs: Knobs, oracle: &Oracle, source: usi
     }
 }
 
+/// Calls about single groups; in the end all of them go on.
+fn call(engine: &Engine<Key, Item>, knobs: Knobs, oracle: &Oracle) {
+    let mut rng = shuttle::rand::thread_rng();
+    for _ in 0..5 {
+        let key = rng.gen_range(0..knobs.keys);
+        match rng.gen_range(0..6) {
+            0 | 1 => engine.pause_group(key),
+            2 => {
+                let within = Duration::from_micros(rng.gen_range(0..300));
+                engine.group(key).pause_within(within);
+            }
+            3 => _ = engine.resume_group(&key),
+            4 => oracle.cancelled(&engine.cancel_pending(&key).unwrap_or_default()),
+            _ => _ = engine.drain_group(&key, Duration::from_micros(rng.gen_range(0..300))),
+        }
+        thread::yield_now();
+    }
+    for key in 0..knobs.keys {
+        engine.resume_group(&key);
+    }
+}
+
 /// One execution. See the module text.
 pub(crate) fn world(knobs: Knobs) {
     let oracle = Oracle::new(knobs.submitters * knobs.each);
@@ -196,6 +221,11 @@ pub(crate) fn world(knobs: Knobs) {
             thread::spawn(move || submit(&engine, knobs, &oracle, source))
         })
         .collect();
+    let caller = knobs.calls.then(|| {
+        let (engine, oracle) = (engine.clone(), oracle.clone());
+        thread::spawn(move || call(&engine, knobs, &oracle))
+    });
+    let submitters: Vec<_> = submitters.into_iter().chain(caller).collect();
     let join = |submitters: Vec<thread::JoinHandle<()>>| {
         submitters.into_iter().for_each(|submitter| submitter.join().expect("no panic"));
     };
@@ -237,7 +267,8 @@ pub(crate) fn world(knobs: Knobs) {
     assert_eq!((last.running, last.leased), (0, 0));
     assert_eq!(engine.limits().in_flight, 0);
     let left: usize = reports.iter().map(CloseReport::left_tasks).sum();
-    assert_eq!(last.done + last.failed + left as u64, oracle.accepted());
+    let cancelled = engine.stats().cancelled;
+    assert_eq!(last.done + last.failed + cancelled + left as u64, oracle.accepted());
     assert_eq!(engine.stats().accepted, oracle.accepted());
     let complete = matches!(knobs.end, End::Close | End::CloseMeanwhile) && !knobs.halts_groups;
     assert!(!complete || left == 0, "everything accepted is run: {left} left");
