@@ -27,6 +27,7 @@ use crate::{
     ready::link::Chain,
     sync::{Mutex, Ordering, mutant, thread::JoinHandle},
     topology::Plan,
+    wait::check::{WaitHost, Waiters},
     watch::stats::Stats,
 };
 
@@ -71,7 +72,7 @@ pub(crate) struct Shared<K, T> {
 }
 
 /// What the face needs of the core, whatever its handler.
-pub(crate) trait Control<K, T>: Send + Sync {
+pub(crate) trait Control<K, T>: Waiters<K, T> {
     /// Finds or makes the group and pins it.
     fn pin(&self, hash: u32, key: K) -> u32;
     /// The block of a pinned group.
@@ -184,6 +185,7 @@ where
 
     fn halt(&self) {
         Core::halt(self);
+        self.poke_waits();
     }
 
     fn stop(&self, deadline: Option<Instant>) -> CloseReport<K, T> {
@@ -197,6 +199,7 @@ where
 
     fn set_in_flight(&self, limit: Option<InFlight>) {
         self.change_limits(|now, ready| self.admission.set_in_flight(limit, now, ready));
+        self.poke_waits();
     }
 
     fn set_rate(&self, rate: Option<Rate>) {

@@ -4,7 +4,6 @@
 //! seldom change (filter, head, flag). The number of keys does not matter.
 
 use std::{
-    cell::Cell,
     hash::Hash,
     ptr::NonNull,
     sync::Arc,
@@ -15,6 +14,7 @@ use ahash::RandomState;
 use crossbeam_utils::CachePadded;
 
 use crate::{
+    core::Hand,
     error::{SubmitError, SubmitReason},
     flow::gate::{Filter, Gate, Held},
     group::block::Group,
@@ -28,6 +28,10 @@ use crate::{
         link::{Link, Unit},
     },
     shard::{fenced::Fenced, flag::Flag},
+    wait::{
+        seat::{self, Seat, Seated},
+        tickets::Tickets,
+    },
 };
 
 /// The part of a shard that submitters touch. Begins with its link: it can be ready.
@@ -43,6 +47,7 @@ pub(crate) struct Door<K, T> {
     pub(crate) fenced: Fenced,
     pub(crate) ring: Ring<K, T>,
     pub(crate) gate: Gate<K, T>,
+    pub(crate) tickets: Tickets<K, T>,
 }
 
 impl<K, T> Door<K, T> {
@@ -86,11 +91,6 @@ pub(crate) enum Patience {
     Forever,
 }
 
-crate::sync::thread_local! {
-    /// The front whose worker this thread is, as an address; 0 for all other threads.
-    static WORKER_OF: Cell<usize> = const { Cell::new(0) };
-}
-
 impl<K, T> Front<K, T> {
     /// A shard for each of `rings`; their number is a power of two.
     pub(crate) fn new(
@@ -112,6 +112,7 @@ impl<K, T> Front<K, T> {
                     fenced: Fenced::new(),
                     ring,
                     gate: Gate::new(),
+                    tickets: Tickets::new(),
                 })
             })
             .collect();
@@ -126,10 +127,20 @@ impl<K, T> Front<K, T> {
         })
     }
 
-    /// This thread works for this engine from now on: it must not wait for it.
-    pub(crate) fn adopt_thread(&self) -> Adopted {
-        let before = WORKER_OF.try_with(|of| of.replace(std::ptr::from_ref(self).addr()));
-        Adopted(before.unwrap_or(0))
+    /// This thread works for this engine, as the worker with this hand, until the guard goes. The hand lives longer.
+    pub(crate) fn adopt_thread(&self, hand: &Hand<K, T>) -> Seated {
+        seat::sit(Seat { front: self.address(), hand: std::ptr::from_ref(hand).cast() })
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// The groups that this thread runs for this engine.
+    pub(crate) fn own_groups(&self) -> Vec<NonNull<Group<K, T>>> {
+        let own = seat::hands(self.address()).into_iter();
+        // SAFETY: the seat was taken by `adopt_thread` of this front, so it is a hand of this type, which lives.
+        own.filter_map(|hand| unsafe { &*hand.cast::<Hand<K, T>>() }.holds()).collect()
     }
 
     /// The worker to whose inbox this shard goes.
@@ -144,7 +155,7 @@ impl<K, T> Front<K, T> {
     }
 
     pub(crate) fn is_own_worker(&self) -> bool {
-        WORKER_OF.try_with(|of| of.get() == std::ptr::from_ref(self).addr()).unwrap_or(false)
+        seat::is_taken(self.address())
     }
 
     /// The shard with the duty to look goes to its home worker.
@@ -331,6 +342,7 @@ impl<K: Hash + Eq, T> Front<K, T> {
                 }
             };
             if let Err(reason) = self.wait_at(&mut gate, patience, why) {
+                let reason = self.name_own(reason, why, &address, block);
                 return Err((address, task, reason));
             }
         }
@@ -360,14 +372,5 @@ impl<K: Hash + Eq, T> Front<K, T> {
             _ => gate.sleep(None),
         }
         Ok(())
-    }
-}
-
-/// Restores what the thread was before.
-pub(crate) struct Adopted(usize);
-
-impl Drop for Adopted {
-    fn drop(&mut self) {
-        let _ = WORKER_OF.try_with(|of| of.set(self.0));
     }
 }

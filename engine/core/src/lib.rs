@@ -43,6 +43,7 @@ mod sync;
 mod task;
 mod time;
 pub mod topology;
+mod wait;
 mod watch;
 mod worker;
 
@@ -66,4 +67,11 @@ pub use sim::Sim;
 pub use task::Task;
 pub use time::clock::{Clock, MonotonicClock, VirtualClock};
 pub use topology::Workers;
+pub use wait::{
+    cell::Ended,
+    error::{Deadlock, WaitError},
+    picture::{Wait, WaitEdge, WaitGraph, WaitNode},
+    submit::TrackedBy,
+    ticket::Ticket,
+};
 pub use watch::stats::Stats;

@@ -1,10 +1,10 @@
 //! The word of a group, as pure functions: who may run it, how much waits in it, and why it stands still.
 //!
 //! ```text
-//!  63            40 39        34   33     32  31                0
-//! +----------------+-------+------+------+------+----------------+
-//! |    sequence    |   -   |HALTED| FULL |LINGER|     count      |
-//! +----------------+-------+------+------+------+----------------+
+//!  63            40 39  36    35     34     33     32  31                0
+//! +----------------+------+-------+------+------+------+----------------+
+//! |    sequence    |  -   |TRACKED|HALTED| FULL |LINGER|     count      |
+//! +----------------+------+-------+------+------+------+----------------+
 //! ```
 //!
 //! `count` is the number of tasks that were published to the group and are not settled yet. It is at the same time
@@ -17,6 +17,7 @@
 //! | LINGER | in the word itself: who clears LINGER owns it | claim holder (batch full), timer, drain |
 //! | HALTED | in the list of held groups | claim holder adds only |
 //! | FULL | as without it; submitters are told to wait | set by the claim holder, cleared by who relieves |
+//! | TRACKED | as without it; some tasks may have tickets (wait/tickets.rs) | set by the claim holder, cleared by the token holder |
 //!
 //! Invariants (tests name them):
 //!
@@ -54,6 +55,7 @@ const COUNT: u64 = (1 << 32) - 1;
 const LINGER: u64 = 1 << 32;
 const FULL: u64 = 1 << 33;
 const HALTED: u64 = 1 << 34;
+const TRACKED: u64 = 1 << 35;
 const FLAGS: u64 = LINGER | FULL | HALTED;
 const SEQUENCE_SHIFT: u32 = 40;
 const SEQUENCE_ONE: u64 = 1 << SEQUENCE_SHIFT;
@@ -69,7 +71,7 @@ impl State {
     pub(crate) const fn is_idle(self) -> bool {
         self.0 & (COUNT | LINGER | HALTED) == 0
     }
-    /// Idle and with no flag at all: the group may be activated by a plain store, or reclaimed.
+    /// Idle and with no flag but TRACKED: the group may be activated by a plain store, or reclaimed.
     pub(crate) const fn is_quiet(self) -> bool {
         self.0 & (COUNT | FLAGS) == 0
     }
@@ -81,6 +83,9 @@ impl State {
     }
     pub(crate) const fn is_halted(self) -> bool {
         self.0 & HALTED != 0
+    }
+    pub(crate) const fn is_tracked(self) -> bool {
+        self.0 & TRACKED != 0
     }
     pub(crate) const fn sequence(self) -> u32 {
         (self.0 >> SEQUENCE_SHIFT) as u32
@@ -235,6 +240,18 @@ impl Word {
         }
         // ORDERING: AcqRel, as `settle`: one total order with the publishes decides which of them count as held.
         State(self.0.fetch_or(HALTED, Ordering::AcqRel))
+    }
+
+    /// Claim holder, before the task with a ticket is counted: dispatches look for tickets from now on.
+    pub(crate) fn track(&self) {
+        // Relaxed: the publish that follows is on the same word.
+        self.0.fetch_or(TRACKED, Ordering::Relaxed);
+    }
+
+    /// Token holder, under the lock of the shard's tickets, of which none is the group's.
+    pub(crate) fn untrack(&self) {
+        // Relaxed: the lock orders it (wait/tickets.rs, I1).
+        self.0.fetch_and(!TRACKED, Ordering::Relaxed);
     }
 
     /// Claim holder, under the gate's lock: submitters must wait. Returns the word before.

@@ -26,6 +26,7 @@ use crate::{
     ready::link::Chain,
     shard::demux::{Demux, Scratch},
     sync::{Ordering, mutant, yield_now},
+    wait::{cell::Ended, check::WaitHost},
 };
 
 /// After a deadline short handlers get this long to come back, so that `running` speaks of long ones.
@@ -133,6 +134,8 @@ where
     /// Steps 3 to 5.
     pub(crate) fn stop(&self, deadline: Option<Instant>) -> CloseReport<K, T> {
         self.halt();
+        // A handler that waits for a task which will not run hears of it.
+        self.poke_waits();
         let running = self.hands_at_rest(deadline);
         let left = self.collect(&running);
         let counters = || self.front.ready.posts.iter().map(|post| &post.counters);
@@ -185,11 +188,15 @@ where
                 let head = unsafe { group.head() };
                 let most = if mutant("close-gives-eight") { 8 } else { u32::MAX };
                 let count = group.word.load().count().min(most);
+                self.take_out_tickets(group, head, count, &Ended::GivenBack);
                 let tasks = take_tasks(head, &mut pool, count);
                 group.word.settle(count);
                 all.push(Left { key: back.dissolve(index, &mut pool, &mut scratch), tasks });
             }
             drop(back);
+            for tracked in scratch.rejected_tickets.drain(..) {
+                tracked.end(Ended::GivenBack);
+            }
             for (key, task, _) in scratch.rejected.drain(..) {
                 all.push(Left { key, tasks: vec![task] });
             }

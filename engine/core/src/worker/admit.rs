@@ -9,6 +9,7 @@ use crate::{
     group::{block::Place, token::RunToken},
     handler::Work,
     ready::link::Chain,
+    sync::Ordering,
     time::timers::Entry,
 };
 
@@ -78,6 +79,10 @@ where
             (token, None)
         };
         let tasks = admitted.as_ref().map_or(tasks, |admitted| admitted.tasks.min(tasks));
+        if let Some(admitted) = &admitted {
+            // For the graph of waits: what is held up while this dispatch waits.
+            self.hand().permits.store(admitted.tasks, Ordering::Relaxed);
+        }
         if core.group_rates.is_active() {
             core.group_rates.take(shard, group.addr().get(), tasks, now);
         }
@@ -90,6 +95,7 @@ where
             return;
         }
         let core = self.core();
+        self.hand().permits.store(0, Ordering::Relaxed);
         let now = core.front.ready.clock.now();
         let feedback = Feedback {
             throttled: throttled.map(|pause| u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX)),

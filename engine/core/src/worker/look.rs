@@ -7,7 +7,6 @@ use crate::{
     front::Door,
     group::{block::Group, state::Published, token::RunToken},
     handler::Work,
-    ingress::records::Records,
     outcome::{Failure, drop_quietly},
     ready::link::Unit,
     shard::{
@@ -16,6 +15,7 @@ use crate::{
     },
     sync::Ordering,
     time::timers::Entry,
+    wait::cell::Ended,
     watch::stats::add,
 };
 
@@ -79,7 +79,7 @@ where
     /// Decides whether the shard rests. `true`: its unit is gone.
     fn let_rest(&self, door: &Door<K, T>, back: &mut Back<K, T, W::State>, taken: u32) -> bool {
         let barrier = self.core().front.barrier;
-        if door.ring.peek(back.head).is_some() || back.any_lane() {
+        if door.ring.is_published(back.head) || back.any_lane() {
             back.empty_looks = 0;
             return false;
         }
@@ -255,6 +255,11 @@ where
             });
             drop_quietly((key, task));
             add(&self.post().counters.failed, 1);
+        }
+        for tracked in self.scratch.rejected_tickets.drain(..) {
+            let failure =
+                Failure::with_kind("comparing keys panicked", crate::FailureKind::Panicked);
+            tracked.end(Ended::Failed { failure, attempts: 0 });
         }
     }
 }

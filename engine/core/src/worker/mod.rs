@@ -32,6 +32,7 @@ use crate::{
     },
     shard::demux::Scratch,
     sync::{Ordering, mutant, sized},
+    wait::turns::Endings,
 };
 
 /// Steps between two looks at the timers and at another worker.
@@ -55,6 +56,7 @@ pub(crate) struct Worker<K, T, W: Work<K, T>> {
     pub(crate) pool: Pool<T>,
     pub(crate) scratch: Scratch<K, T, W::State>,
     pub(crate) outcomes: Vec<Outcome>,
+    pub(crate) endings: Endings,
     /// Units on their way to the ready list.
     fresh: Chain,
     /// Linger entries of one chunk.
@@ -96,6 +98,7 @@ where
             pool,
             scratch: Scratch::new(),
             outcomes: Vec::new(),
+            endings: Vec::new(),
             fresh: Chain::default(),
             lingers: Vec::new(),
             allowance: 0,

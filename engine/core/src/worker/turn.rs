@@ -28,6 +28,7 @@ use crate::{
     outcome::{Failure, FailureKind, Outcome},
     sync::Ordering,
     time::timers::Entry,
+    wait::check::WaitHost,
     watch::stats::add,
 };
 
@@ -45,8 +46,13 @@ where
             token.gone();
             return;
         }
-        let count = token.group().word.load().count();
-        let Some((token, leave)) = self.admit(token, count.min(core.settings.batch)) else {
+        let state = token.group().word.load();
+        let count = state.count();
+        let mut most = count.min(core.settings.batch);
+        if state.is_tracked() {
+            most = self.reach_tickets(token.group(), most);
+        }
+        let Some((token, leave)) = self.admit(token, most) else {
             self.hand().lay_down();
             return;
         };
@@ -66,7 +72,13 @@ where
             // ORDERING: SeqCst, see `Core::is_drained`.
             core.held.tasks.fetch_add(u64::from(held), Ordering::SeqCst);
         }
+        if state.is_tracked() {
+            self.tell_tickets(group, &settled);
+        }
         let after = group.word.settle(settled.removed);
+        if after.is_tracked() {
+            core.tell_watchers(group, after);
+        }
         // The counters of ended tasks come after the word, so that who sees them all sees every group at rest.
         add(&self.post().counters.done, u64::from(settled.done));
         add(&self.post().counters.failed, u64::from(settled.removed - settled.done));
@@ -79,10 +91,12 @@ where
             Next::HaltGroup => {
                 core.held.units.lock().push(token.rest());
                 core.watch.notify();
+                core.poke_waits();
             }
             Next::HaltEngine => {
                 token.gone();
                 core.halt();
+                core.poke_waits();
             }
             _ if after.is_idle() => token.gone(),
             Next::Wait(wait) => self.back_off(token, wait),
@@ -160,6 +174,7 @@ where
             failed: None,
             outcomes: &mut self.outcomes,
             batched: false,
+            endings: &mut self.endings,
         };
         // SAFETY: this block belongs to an engine with this kind of work, so its state is of this type.
         let state =
