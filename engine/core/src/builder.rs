@@ -14,12 +14,13 @@ use crate::{
         exhausted::OnExhausted,
         rate::Rate,
         retry::Retry,
+        share::{Class, Shares},
     },
     front::{self, Front},
     handler::{EachBatch, EachTask, Work},
     ingress::ring::Ring,
     outcome::{IntoOutcomes, Outcome},
-    ready::{Ready, deque::Deque, link::Unit},
+    ready::{Ready, deque::Deque, link::Unit, overflow::Overflow},
     sim::Sim,
     sync::sized,
     task::Task,
@@ -48,6 +49,7 @@ struct Draft<K, T> {
     in_flight: Option<InFlight>,
     rate: Option<Rate>,
     group_rate: Option<Rate>,
+    shares: Shares<K>,
 }
 
 /// Describes an [`Engine`]. Every setting has a default; values are checked by `build`.
@@ -77,6 +79,7 @@ impl<K, T> Builder<K, T> {
             in_flight: None,
             rate: None,
             group_rate: None,
+            shares: Shares::equal(),
         };
         Self { draft, open: Box::new(|_| ()) }
     }
@@ -150,6 +153,29 @@ impl<K, T, S> Builder<K, T, S> {
     /// running: [`Engine::set_group_rate`].
     pub fn group_rate(mut self, rate: Rate) -> Self {
         self.draft.group_rate = Some(rate);
+        self
+    }
+
+    /// Batches that a group may run in one round, one after the other, before it goes behind all that are ready: 1 (the default) to
+    /// 1,000. Asked at each dispatch; a panic counts as 1.
+    ///
+    /// ```
+    /// # use bgrp::Engine;
+    /// let engine = Engine::<String, u32>::builder()
+    ///     .weight(|merchant: &String| if merchant.starts_with("premium") { 4 } else { 1 })
+    ///     .task_handler(|_, _| ())
+    ///     .build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn weight(mut self, weight: impl Fn(&K) -> u32 + Send + Sync + 'static) -> Self {
+        self.draft.shares.set_weight(weight);
+        self
+    }
+
+    /// Which groups go first, for workers and for permits. Bulk groups run when no interactive one is ready, and one time in eight in any
+    /// case. Asked at each dispatch; a panic counts as interactive. Default: all are interactive.
+    pub fn class(mut self, class: impl Fn(&K) -> Class + Send + Sync + 'static) -> Self {
+        self.draft.shares.set_class(class);
         self
     }
 
@@ -433,11 +459,13 @@ impl<K, T> Draft<K, T> {
             in_flight: self.in_flight,
             rate: self.rate,
             group_rate: self.group_rate,
+            shares: self.shares,
         };
         let deques: Vec<Deque<Unit>> = (0..workers).map(|_| Deque::new_fifo()).collect();
         let stealers = deques.iter().map(Deque::stealer).collect();
         let mut ready = Ready::new(stealers, clock);
         ready.idle.on_nodes(&plan);
+        ready.bulk = settings.shares.has_classes().then(Overflow::new);
         let home = |shard| front::home(shard, workers);
         let rings = on_node_of(&plan, shards, home, || Ring::new(ring, 0));
         let front = Front::new(rings, workers, ready, hasher);

@@ -7,7 +7,7 @@ use crossbeam_utils::CachePadded;
 use crate::{
     flow::{
         adaptive::InFlight, admission::Admission, exhausted::OnExhausted, group_rates::GroupRates,
-        rate::Rate, retry::Retry,
+        rate::Rate, retry::Retry, share::Shares,
     },
     front::Front,
     group::{block::Group, segment::SharedPool},
@@ -45,6 +45,7 @@ pub(crate) struct Settings<K, T> {
     pub(crate) in_flight: Option<InFlight>,
     pub(crate) rate: Option<Rate>,
     pub(crate) group_rate: Option<Rate>,
+    pub(crate) shares: Shares<K>,
 }
 
 impl<K, T> Settings<K, T> {

@@ -58,6 +58,7 @@ pub use flow::{
     exhausted::{Exhausted, OnExhausted, Verdict},
     rate::{Count, Rate},
     retry::Retry,
+    share::Class,
 };
 pub use group_handle::GroupHandle;
 pub use lifecycle::close::{CloseReport, Left};

@@ -1,5 +1,6 @@
 //! Admission: which groups may be dispatched while the whole engine is limited in flight, by a rate, or by a downstream that
-//! said "not now". One queue for all three, first in, first out.
+//! said "not now". One queue for all three, first in, first out
+//! within a class (flow/share.rs).
 //!
 //! No worker ever waits here: a group that may not run leaves its run token in the queue, and the worker takes the next unit.
 //!
@@ -27,6 +28,7 @@ use ahash::RandomState;
 use super::{
     adaptive::{InFlight, Seeker},
     rate::{Bucket, Count, Meter, Rate},
+    share::{BULK_EVERY, Class},
 };
 use crate::{
     group::{block::Group, token::RunToken},
@@ -76,7 +78,10 @@ pub(crate) struct Admission<K, T> {
 struct State<K, T> {
     /// Tasks of one dispatch, at most.
     batch: u32,
-    queue: Chain,
+    /// By class: interactive, bulk.
+    queues: [Chain; 2],
+    /// Choices between the two so far.
+    choices: u32,
     granted: HashMap<NonNull<Group<K, T>>, Admitted, RandomState>,
     limit: Option<Limit>,
     /// Admitted and not left, those with a grant that is not run yet included.
@@ -134,23 +139,59 @@ impl<K, T> State<K, T> {
         if count == Count::Tasks { self.tasks } else { self.batches }
     }
 
-    /// Moves what may go from the queue to `out`.
+    fn waiting(&self) -> usize {
+        self.queues.iter().map(Chain::len).sum()
+    }
+
+    /// The queue whose first is next: interactive before bulk, but for every [`BULK_EVERY`]th time.
+    fn next_queue(&mut self) -> Option<&mut Chain> {
+        let [interactive, bulk] = &mut self.queues;
+        match (interactive.len() > 0, bulk.len() > 0) {
+            (false, false) => None,
+            (true, true) if self.choices % BULK_EVERY == BULK_EVERY - 1 => Some(bulk),
+            (true, _) => Some(interactive),
+            (false, true) => Some(bulk),
+        }
+    }
+
+    /// Moves what may go from the queues to `out`.
     fn pump(&mut self, now: u64, out: &mut Chain) -> Alarm {
-        while let Some(group) = self.queue.first_group() {
-            let group = group.cast::<Group<K, T>>();
+        while let Some(queue) = self.next_queue() {
+            let group = queue.first_group().expect("only groups wait here").cast::<Group<K, T>>();
             // SAFETY: its token is in our queue, and blocks live as long as the engine.
             let count = unsafe { group.as_ref() }.word.load().count();
             match self.admit(count.max(1), now) {
                 Ok(admitted) => {
                     let before = self.granted.insert(group, admitted);
                     debug_assert!(before.is_none(), "one token, one grant");
-                    out.push(self.queue.pop().expect("just seen"));
+                    out.push(self.next_queue().and_then(Chain::pop).expect("just seen"));
+                    self.choices = self.choices.wrapping_add(1);
                 }
                 Err(NotYet(Some(at))) => return self.alarm_at(at, now),
                 Err(NotYet(None)) => break,
             }
         }
         Alarm(None)
+    }
+
+    fn try_enter<'a>(
+        &mut self,
+        token: RunToken<'a, K, T>,
+        class: Class,
+        count: u32,
+        now: u64,
+    ) -> Result<(RunToken<'a, K, T>, Admitted), Alarm> {
+        // I2. Whoever waits has an alarm set, or a dispatch under way will pump (I3).
+        let refused = if self.waiting() > 0 {
+            NotYet(None)
+        } else {
+            match self.admit(count, now) {
+                Ok(admitted) => return Ok((token, admitted)),
+                Err(refused) => refused,
+            }
+        };
+        self.queues[class as usize].push(token.rest());
+        Err(refused.0.map_or(Alarm(None), |at| self.alarm_at(at, now)))
     }
 
     fn alarm_at(&mut self, at: u64, now: u64) -> Alarm {
@@ -191,7 +232,8 @@ impl<K, T> Admission<K, T> {
     pub(crate) fn new(batch: u32, in_flight: Option<InFlight>, rate: Option<Rate>) -> Self {
         let state = State {
             batch,
-            queue: Chain::default(),
+            queues: Default::default(),
+            choices: 0,
             granted: HashMap::default(),
             limit: in_flight.map(Limit::new),
             batches: 0,
@@ -215,6 +257,7 @@ impl<K, T> Admission<K, T> {
     pub(crate) fn enter<'a>(
         &self,
         token: RunToken<'a, K, T>,
+        class: Class,
         count: u32,
         now: u64,
     ) -> Result<(RunToken<'a, K, T>, Admitted), Alarm> {
@@ -222,18 +265,28 @@ impl<K, T> Admission<K, T> {
         if let Some(admitted) = state.granted.remove(&token.as_ptr()) {
             return Ok((token, admitted));
         }
-        if state.queue.len() > 0 {
-            // I2; its alarm is set, or a dispatch under way will pump (I3).
-            state.queue.push(token.rest());
-            return Err(Alarm(None));
+        state.try_enter(token, class, count, now)
+    }
+
+    /// One more dispatch of the same group, whose share of this round is not used up: it keeps its permit where the limits allow,
+    /// and waits behind all others where they do not.
+    pub(crate) fn renew<'a>(
+        &self,
+        token: RunToken<'a, K, T>,
+        admitted: Admitted,
+        class: Class,
+        count: u32,
+        now: u64,
+        out: &mut Chain,
+    ) -> Result<(RunToken<'a, K, T>, Admitted), Alarm> {
+        let mut state = self.state.lock();
+        state.learn(Feedback::default(), now);
+        state.give_back(&admitted);
+        if let Ok(admitted) = state.admit(count, now) {
+            return Ok((token, admitted));
         }
-        match state.admit(count, now) {
-            Ok(admitted) => Ok((token, admitted)),
-            Err(NotYet(at)) => {
-                state.queue.push(token.rest());
-                Err(at.map_or(Alarm(None), |at| state.alarm_at(at, now)))
-            }
-        }
+        state.queues[class as usize].push(token.rest());
+        Err(state.pump(now, out))
     }
 
     /// The dispatch is over; who may go now comes into `out`.
@@ -307,7 +360,7 @@ impl<K, T> Admission<K, T> {
         LimitStats {
             limit: state.limit.as_ref().map(|limit| limit.most),
             in_flight: state.in_flight(count),
-            waiting: state.queue.len() as u64,
+            waiting: state.waiting() as u64,
             throttled: state.throttled,
         }
     }

@@ -7,3 +7,4 @@ pub(crate) mod gate;
 pub(crate) mod group_rates;
 pub(crate) mod rate;
 pub(crate) mod retry;
+pub(crate) mod share;

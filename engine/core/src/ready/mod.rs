@@ -46,6 +46,8 @@ pub(crate) struct Post {
 pub(crate) struct Ready {
     pub(crate) posts: Box<[CachePadded<Post>]>,
     pub(crate) overflow: Overflow,
+    /// Ready groups of the bulk class, where there are classes.
+    pub(crate) bulk: Option<Overflow>,
     pub(crate) idle: Idle,
     pub(crate) clock: Arc<dyn Clock>,
 }
@@ -65,7 +67,7 @@ impl Ready {
                 })
             })
             .collect();
-        Self { posts, overflow: Overflow::new(), idle, clock }
+        Self { posts, overflow: Overflow::new(), bulk: None, idle, clock }
     }
 
     /// From any thread: a unit for the worker with this index (or for whoever takes it first).
@@ -117,6 +119,7 @@ impl Ready {
     /// A look at every place where a unit can be. Who must not miss one fences first.
     pub(crate) fn has_units(&self) -> bool {
         !self.overflow.is_empty()
+            || self.bulk.as_ref().is_some_and(|bulk| !bulk.is_empty())
             || self
                 .posts
                 .iter()

@@ -1,6 +1,6 @@
 //! A turn before it begins: may the group be dispatched now, and how many of its tasks? And after it: who may go next.
 
-use std::hash::Hash;
+use std::{hash::Hash, time::Duration};
 
 use super::Worker;
 use crate::{
@@ -13,12 +13,14 @@ use crate::{
     time::timers::Entry,
 };
 
-/// What a turn may do, and what it has to give back.
-#[derive(Debug)]
-pub(crate) struct Leave {
+/// What a turn may do, and what it has to give back. Dropping it gives back, so that no way out of a turn keeps a permit.
+pub(crate) struct Leave<'e, K, T, W: Work<K, T>> {
     pub(crate) tasks: u32,
+    core: &'e Core<K, T, W>,
     admitted: Option<Admitted>,
 }
+
+type Started<'e, K, T, W> = Option<(RunToken<'e, K, T>, Leave<'e, K, T, W>)>;
 
 impl<K, T, W> Worker<K, T, W>
 where
@@ -27,28 +29,38 @@ where
     W: Work<K, T>,
 {
     /// Asks for the dispatch of up to `tasks` tasks. `None`: the token waits for its turn, in the timer or in the queue of admission.
-    pub(crate) fn admit<'a>(
+    #[inline]
+    pub(crate) fn admit<'e>(
         &mut self,
-        token: RunToken<'a, K, T>,
+        token: RunToken<'e, K, T>,
         tasks: u32,
-    ) -> Option<(RunToken<'a, K, T>, Leave)> {
+    ) -> Started<'e, K, T, W> {
         let core = self.core();
         if !core.admission.is_active() && !core.group_rates.is_active() {
-            return Some((token, Leave { tasks, admitted: None }));
+            return Some((token, Leave { tasks, core, admitted: None }));
         }
         self.admit_limited(token, tasks)
     }
 
+    /// The group does not run after all: what it was admitted with goes back.
     #[cold]
-    fn admit_limited<'a>(
+    pub(crate) fn forgo(&mut self, token: &RunToken<'_, K, T>) {
+        let core = self.core();
+        drop(Leave { tasks: 0, core, admitted: self.kept.take() });
+        core.change_limits(|now, ready| core.admission.forgo(token.as_ptr(), now, ready));
+    }
+
+    #[cold]
+    fn admit_limited<'e>(
         &mut self,
-        token: RunToken<'a, K, T>,
+        token: RunToken<'e, K, T>,
         mut tasks: u32,
-    ) -> Option<(RunToken<'a, K, T>, Leave)> {
+    ) -> Started<'e, K, T, W> {
         let core = self.core();
         let now = core.front.ready.clock.now();
         let shard = core.front.shard_of(token.group().hash());
         let group = token.as_ptr();
+        let kept = self.kept.take();
         if core.group_rates.is_active() {
             let rates = &core.group_rates;
             let setting = rates.setting();
@@ -59,52 +71,71 @@ where
                 // Where the rate was changed meanwhile, it asks again at once.
                 let call = core.timers.add([(at, entry)], || rates.setting() != setting);
                 core.front.ready.call_keeper(call);
+                drop(kept.map(|admitted| Leave { tasks, core, admitted: Some(admitted) }));
                 return None;
             }
             tasks = most;
         }
-        let (token, admitted) = if core.admission.is_active() {
+        let mut leave = Leave { tasks, core, admitted: None };
+        let mut token = token;
+        if core.admission.is_active() {
+            // SAFETY: we hold the token of a live group.
+            let class = core.settings.shares.class(unsafe { group.as_ref().key() });
             token.group().set_place(Place::Admission);
-            match core.admission.enter(token, tasks, now) {
-                Ok((token, admitted)) => {
-                    token.group().set_place(Place::Ready);
-                    (token, Some(admitted))
+            let mut ready = Chain::default();
+            let entered = match kept {
+                Some(kept) => core.admission.renew(token, kept, class, tasks, now, &mut ready),
+                None => core.admission.enter(token, class, tasks, now),
+            };
+            if ready.len() > 0 {
+                self.queue_all(&mut ready);
+            }
+            match entered {
+                Ok((ours, admitted)) => {
+                    token = ours;
+                    leave.tasks = admitted.tasks.min(tasks);
+                    leave.admitted = Some(admitted);
                 }
                 Err(alarm) => {
                     core.set_alarm(alarm);
                     return None;
                 }
             }
-        } else {
-            (token, None)
-        };
-        let tasks = admitted.as_ref().map_or(tasks, |admitted| admitted.tasks.min(tasks));
-        if let Some(admitted) = &admitted {
-            // For the graph of waits: what is held up while this dispatch waits.
-            self.hand().permits.store(admitted.tasks, Ordering::Relaxed);
+            token.group().set_place(Place::Ready);
         }
         if core.group_rates.is_active() {
-            core.group_rates.take(shard, group.addr().get(), tasks, now);
+            core.group_rates.take(shard, group.addr().get(), leave.tasks, now);
         }
-        Some((token, Leave { tasks, admitted }))
+        // For the graph of waits: what this dispatch holds up while its handler waits.
+        let held = leave.admitted.as_ref().map_or(0, |admitted| admitted.tasks);
+        self.hand().permits.store(held, Ordering::Relaxed);
+        Some((token, leave))
+    }
+}
+
+impl<K, T, W: Work<K, T>> Leave<'_, K, T, W> {
+    /// The dispatch is over, and the downstream throttled a task of it.
+    pub(crate) fn throttled(mut self, pause: Duration) {
+        let after = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
+        self.give_back(Feedback { throttled: Some(after) });
     }
 
-    /// The dispatch is over.
-    pub(crate) fn leave(&mut self, leave: Leave, throttled: Option<std::time::Duration>) {
-        if leave.admitted.is_none() && throttled.is_none() {
-            return;
-        }
-        let core = self.core();
-        self.hand().permits.store(0, Ordering::Relaxed);
-        let now = core.front.ready.clock.now();
-        let feedback = Feedback {
-            throttled: throttled.map(|pause| u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX)),
-        };
-        let mut ready = Chain::default();
-        let alarm = core.admission.leave(leave.admitted, feedback, now, &mut ready);
-        core.set_alarm(alarm);
-        if ready.len() > 0 {
-            self.queue_all(&mut ready);
+    /// The same group goes on with another dispatch: what it was admitted with stays with it.
+    pub(crate) fn keep(mut self) -> Option<Admitted> {
+        self.admitted.take()
+    }
+
+    fn give_back(&mut self, feedback: Feedback) {
+        let (core, admitted) = (self.core, self.admitted.take());
+        core.change_limits(|now, ready| core.admission.leave(admitted, feedback, now, ready));
+    }
+}
+
+impl<K, T, W: Work<K, T>> Drop for Leave<'_, K, T, W> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.admitted.is_some() {
+            self.give_back(Feedback::default());
         }
     }
 }

@@ -20,14 +20,18 @@ use std::{hash::Hash, ptr::NonNull, sync::Arc};
 
 use crate::{
     core::{Core, Hand},
-    group::segment::Pool,
+    flow::{
+        admission::Admitted,
+        share::{BULK_EVERY, Class},
+    },
+    group::{segment::Pool, token::RunToken},
     handler::Work,
     outcome::Outcome,
     ready::{
         Post,
         deque::Deque,
         link::{Chain, Kind, Unit},
-        overflow::DEQUE_LIMIT,
+        overflow::{DEQUE_LIMIT, Overflow},
         row,
     },
     shard::demux::Scratch,
@@ -72,6 +76,13 @@ pub(crate) struct Worker<K, T, W: Work<K, T>> {
     pub(crate) random: Random,
     /// It was the keeper of the timers and has found no successor yet.
     pub(crate) owes_keeper: bool,
+    /// Batches that the group in hand may run in this round, this one included.
+    rounds: u32,
+    /// The unit that was polled comes from the list of the bulk class.
+    runs_bulk: std::cell::Cell<bool>,
+    /// The token of a group that goes on with its round, and what it was admitted with.
+    again: Option<Unit>,
+    kept: Option<Admitted>,
 }
 
 // SAFETY: post and hand point into the core, of which the worker owns a share; everything else is owned or shared safely.
@@ -108,6 +119,10 @@ where
             sighted: vec![(0, 0); workers].into_boxed_slice(),
             random: Random(seed | 1),
             owes_keeper: false,
+            rounds: 1,
+            runs_bulk: std::cell::Cell::new(false),
+            again: None,
+            kept: None,
         }
     }
 
@@ -148,12 +163,31 @@ where
         if self.steps.is_multiple_of(PERIOD) {
             self.look_around();
         }
+        if let Some(bulk) = &self.core.front.ready.bulk
+            && self.steps.is_multiple_of(BULK_EVERY)
+            && let Some(unit) = self.take_bulk(bulk)
+        {
+            return Some(unit);
+        }
         if let Some(unit) = self.next() {
             return Some(unit);
         }
         // Nothing to do is the time to look at what is looked at seldom.
         let more = self.fire_timers() | self.core.feed_starved();
-        if more { self.next() } else { None }
+        let next = if more { self.next() } else { None };
+        next.or_else(|| self.take_bulk(self.core.front.ready.bulk.as_ref()?))
+    }
+
+    /// The next group of the bulk class, which then runs.
+    fn take_bulk(&self, bulk: &Overflow) -> Option<Unit> {
+        let mut taken = None;
+        bulk.take(1, |unit| taken = Some(unit));
+        self.runs_bulk.set(taken.is_some());
+        if !bulk.is_empty() {
+            // It may take long, and nobody else may be awake for the rest.
+            self.core.front.ready.wake_near(self.id);
+        }
+        taken
     }
 
     pub(crate) fn run(&mut self, unit: Unit) {
@@ -166,11 +200,40 @@ where
             Kind::Group(link) => {
                 let core = self.core();
                 // SAFETY: the unit stood for the token of a group of this engine, and `open` consumed it.
-                let token =
-                    unsafe { crate::group::token::RunToken::new(link.cast(), &core.front.ready) };
-                self.turn(token);
+                let token = unsafe { RunToken::new(link.cast(), &core.front.ready) };
+                if core.settings.shares.has_any() {
+                    self.turn_by_share(token);
+                } else {
+                    self.turn(token);
+                }
             }
         }
+    }
+
+    /// A turn where groups have weights or classes.
+    #[cold]
+    fn turn_by_share(&mut self, token: RunToken<'_, K, T>) {
+        let core = self.core();
+        let shares = &core.settings.shares;
+        // SAFETY: we hold the token of a live group.
+        let key = unsafe { token.group().key() };
+        if let Some(bulk) = &core.front.ready.bulk
+            && !self.runs_bulk.take()
+            && shares.class(key) == Class::Bulk
+        {
+            // It waits until nothing interactive is ready, or its time has come.
+            bulk.push(token.rest());
+            core.front.ready.wake_near(self.id);
+            return;
+        }
+        self.rounds = shares.weight(key);
+        self.turn(token);
+        while let Some(unit) = self.again.take() {
+            let Kind::Group(link) = unit.open() else { unreachable!("a group goes on") };
+            // SAFETY: the unit stood for the token of the group that ran just now.
+            self.turn(unsafe { RunToken::new(link.cast(), &core.front.ready) });
+        }
+        self.rounds = 1;
     }
 
     fn next(&mut self) -> Option<Unit> {

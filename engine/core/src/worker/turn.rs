@@ -42,7 +42,7 @@ where
         let core = self.core();
         if !self.take_in_hand(token.as_ptr()) {
             // The engine is halted. The group's tasks lie in its block; close finds them there.
-            core.change_limits(|now, ready| core.admission.forgo(token.as_ptr(), now, ready));
+            self.forgo(&token);
             token.gone();
             return;
         }
@@ -114,9 +114,21 @@ where
                     self.linger_again(token, older);
                 }
             }
+            Next::Go if self.rounds > 1 => {
+                // Its share of this round is not used up: it goes on, with its permit if it has one.
+                self.rounds -= 1;
+                self.kept = leave.keep();
+                self.again = Some(token.rest());
+                self.hand().lay_down();
+                return;
+            }
             Next::Go => self.queue(token.rest()),
         }
-        self.leave(leave, settled.throttled);
+        if let Some(pause) = settled.throttled {
+            leave.throttled(pause);
+        } else {
+            drop(leave);
+        }
         self.hand().lay_down();
     }
 

@@ -193,6 +193,14 @@ impl Order {
     }
 }
 
+/// Waits until it is so. For states that the engine shows but notifies nobody of; a watchdog bounds it.
+pub(crate) fn until(is_so: impl Fn() -> bool) {
+    while !is_so() {
+        assert!(!FAILED.load(SeqCst), "something failed meanwhile");
+        std::thread::yield_now();
+    }
+}
+
 /// What happened, in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Log<E>(Arc<Mutex<Vec<E>>>);
