@@ -25,6 +25,7 @@ use crate::{
     lifecycle::close::CloseReport,
     producer::Producer,
     ready::link::Chain,
+    split::Splits,
     sync::{Mutex, Ordering, mutant, thread::JoinHandle},
     topology::Plan,
     wait::check::{WaitHost, Waiters},
@@ -72,7 +73,7 @@ pub(crate) struct Shared<K, T> {
 }
 
 /// What the face needs of the core, whatever its handler.
-pub(crate) trait Control<K, T>: Waiters<K, T> {
+pub(crate) trait Control<K, T>: Waiters<K, T> + Splits<K, T> {
     /// Finds or makes the group and pins it.
     fn pin(&self, hash: u32, key: K) -> u32;
     /// The block of a pinned group.

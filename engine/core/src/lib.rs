@@ -39,6 +39,7 @@ mod producer;
 mod ready;
 mod shard;
 mod sim;
+mod split;
 mod sync;
 mod task;
 mod time;
@@ -65,6 +66,7 @@ pub use lifecycle::close::{CloseReport, Left};
 pub use outcome::{Failure, FailureKind, IntoOutcomes, Outcome};
 pub use producer::Producer;
 pub use sim::Sim;
+pub use split::{JoinError, Split, SplitError};
 pub use task::Task;
 pub use time::clock::{Clock, MonotonicClock, VirtualClock};
 pub use topology::Workers;
@@ -73,6 +75,7 @@ pub use wait::{
     error::{Deadlock, WaitError},
     picture::{Wait, WaitEdge, WaitGraph, WaitNode},
     submit::TrackedBy,
+    tally::Figures,
     ticket::Ticket,
 };
 pub use watch::stats::Stats;

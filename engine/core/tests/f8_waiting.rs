@@ -478,9 +478,10 @@ fn a_full_group_known_as_such_is_called_the_own_one() {
                 let engine = engine.lock().unwrap();
                 // The other worker fills the group while this one runs it.
                 let own = loop {
-                    match engine.as_ref().unwrap().submit(1, 2) {
-                        Ok(()) => std::thread::yield_now(),
-                        Err(error) => break error.reason,
+                    match engine.as_ref().unwrap().submit(1, 2).map_err(|error| error.reason) {
+                        // The ring is full: the other worker has not come round yet.
+                        Ok(()) | Err(SubmitReason::OwnWorker) => std::thread::yield_now(),
+                        Err(reason) => break reason,
                     }
                 };
                 OWN.set(own).unwrap();
@@ -544,7 +545,14 @@ fn a_limit_that_is_lowered_under_a_wait_ends_it() {
     let hold = Arc::new(Mutex::new(()));
     let held = lock(&hold);
     let holds = hold.clone();
-    engine.submit(key(1), Box::new(move |_| drop(lock(&holds)))).unwrap();
+    let (starts, started) = channel();
+    let block = move |_: &Program| {
+        starts.send(()).unwrap();
+        drop(lock(&holds));
+    };
+    engine.submit(key(1), Box::new(block)).unwrap();
+    // Not in one dispatch with it.
+    started.recv().unwrap();
     let child = engine.submit_tracked(key(1), Box::new(|_| ())).unwrap();
     lock(&program.tickets).insert("child".to_owned(), child);
     let (report, heard) = channel();
@@ -575,7 +583,13 @@ fn a_halt_ends_the_waits_of_handlers_and_close_comes_back() {
         let hold = Arc::new(Mutex::new(()));
         let held = lock(&hold);
         let holds = hold.clone();
-        let blocker = engine.submit_tracked(key(1), Box::new(move |_| drop(lock(&holds)))).unwrap();
+        let (starts, started) = channel();
+        let block = move |_: &Program| {
+            starts.send(()).unwrap();
+            drop(lock(&holds));
+        };
+        let blocker = engine.submit_tracked(key(1), Box::new(block)).unwrap();
+        started.recv().unwrap();
         let behind = engine.submit_tracked(key(1), Box::new(|_| ())).unwrap();
         lock(&program.tickets).insert("behind".to_owned(), behind);
         let job = move |program: &Program| {

@@ -49,6 +49,9 @@ where
         let taken = demux.chunk(most);
         let held = self.publish(door);
         back.unpin_passed();
+        if !back.orphans.is_empty() {
+            back.reclaim_orphans(&mut self.pool, &mut self.scratch);
+        }
         // A resize that is under way goes on also when no group is made or reclaimed: two tables cost two look-ups.
         back.map.migrate();
         // More looks than groups can have been put off in this chunk: the list of late ones shrinks.
