@@ -91,7 +91,12 @@ impl fmt::Display for JoinError {
         } else {
             "the time was up"
         };
-        write!(f, "{} of the tasks have ended and {} have not: {why}", self.figures.ended(), self.open)
+        write!(
+            f,
+            "{} of the tasks have ended and {} have not: {why}",
+            self.figures.ended(),
+            self.open
+        )
     }
 }
 

@@ -90,10 +90,8 @@ fn a_ticket_tells_how_its_task_ended() {
         .map(|what| engine.submit_tracked(1, what).unwrap())
         .collect();
     let ended: Vec<Ended> = tickets.iter().map(|ticket| ticket.wait().unwrap()).collect();
-    let failed = |reason: &'static str, attempts| Ended::Failed {
-        failure: Failure::new(reason),
-        attempts,
-    };
+    let failed =
+        |reason: &'static str, attempts| Ended::Failed { failure: Failure::new(reason), attempts };
     assert_eq!(ended[0], Ended::Done);
     assert_eq!(ended[1], failed("no route", 3));
     assert_eq!(ended[2], Ended::Done);
@@ -235,7 +233,8 @@ fn a_drop_that_panics_fails_its_task_and_the_ticket_says_so() {
         .task_handler(|_, _| ())
         .build()
         .unwrap();
-    let tickets = [false, true, false, true].map(|bomb| engine.submit_tracked(1, Bomb(bomb)).unwrap());
+    let tickets =
+        [false, true, false, true].map(|bomb| engine.submit_tracked(1, Bomb(bomb)).unwrap());
     let done = tickets.each_ref().map(|ticket| ticket.wait().unwrap().is_done());
     assert_eq!(done, [true, false, true, false]);
     let report = engine.close(LONG);
@@ -317,8 +316,7 @@ fn a_task_that_waits_for_its_own_group_is_told_at_once() {
             .submit(
                 key(1),
                 Box::new(move |program: &Program| {
-                    let ticket =
-                        program.engine().submit_tracked(key(1), Box::new(|_| ())).unwrap();
+                    let ticket = program.engine().submit_tracked(key(1), Box::new(|_| ())).unwrap();
                     let error = if by_future { block_on(ticket) } else { ticket.wait() };
                     report.send(error.unwrap_err()).unwrap();
                 }),
@@ -450,17 +448,13 @@ fn a_blocking_submit_into_the_own_full_group_names_it() {
     let gate = Arc::new(Mutex::new(()));
     let closed = lock(&gate);
     let opens = gate.clone();
-    let ticket =
-        engine.submit_tracked(key(3), Box::new(move |_| drop(lock(&opens)))).unwrap();
+    let ticket = engine.submit_tracked(key(3), Box::new(move |_| drop(lock(&opens)))).unwrap();
     lock(&_program.tickets).insert("gate".to_owned(), ticket);
     engine.submit(key(1), Box::new(job)).unwrap();
     // Both workers are busy now, and nobody takes anything out of the ingress.
     let ((why, text), other) = heard.recv().unwrap();
     drop(closed);
-    assert!(
-        matches!(why, SubmitReason::OwnGroup | SubmitReason::OwnWorker),
-        "{why:?}"
-    );
+    assert!(matches!(why, SubmitReason::OwnGroup | SubmitReason::OwnWorker), "{why:?}");
     assert!(text.contains(r#"group "group_1" not accepted"#), "{text}");
     assert_eq!(other, SubmitReason::OwnWorker);
     assert!(engine.close(LONG).is_complete());
@@ -565,9 +559,13 @@ fn a_limit_that_is_lowered_under_a_wait_ends_it() {
     drop(held);
     let error = heard.recv().unwrap().unwrap_err();
     assert!(matches!(error, WaitError::AllPermitsWait(_)), "{error}");
-    let permits = error.deadlock().unwrap().graph.edges.iter().filter(|edge| {
-        edge.to == WaitNode::Permits || edge.from == WaitNode::Permits
-    });
+    let permits = error
+        .deadlock()
+        .unwrap()
+        .graph
+        .edges
+        .iter()
+        .filter(|edge| edge.to == WaitNode::Permits || edge.from == WaitNode::Permits);
     assert_eq!(permits.count(), 2, "the child waits for a permit, which the parent has: {error:#}");
     assert!(engine.close(LONG).is_complete());
 }
@@ -733,7 +731,8 @@ fn keys_that_cannot_be_printed_are_written_by_a_function_of_the_caller() {
         .task_handler(|_, _| ())
         .build()
         .unwrap();
-    let ticket = engine.tracked_by(|key| format!("account {}", key.0 % 10)).submit(Secret(1_234), 1);
+    let ticket =
+        engine.tracked_by(|key| format!("account {}", key.0 % 10)).submit(Secret(1_234), 1);
     assert_eq!(ticket.unwrap().wait(), Ok(Ended::Done));
 }
 
@@ -746,13 +745,15 @@ fn tickets_work_in_virtual_time() {
         .task_handler(|_, task| if task.attempt() == 1 && **task == 0 { Err("no") } else { Ok(()) })
         .build_sim(5)
         .unwrap();
-    let tickets: Vec<Ticket> =
-        (0..3).map(|n| sim.engine().submit_tracked(1, n).unwrap()).collect();
+    let tickets: Vec<Ticket> = (0..3).map(|n| sim.engine().submit_tracked(1, n).unwrap()).collect();
     sim.run();
     assert!(tickets.iter().all(|ticket| !ticket.is_over()), "less than a batch lingers");
     sim.advance(Duration::from_secs(10));
     sim.run();
-    assert!(tickets.iter().all(|ticket| !ticket.is_over()), "the first is in back-off, the others behind it");
+    assert!(
+        tickets.iter().all(|ticket| !ticket.is_over()),
+        "the first is in back-off, the others behind it"
+    );
     sim.advance(Duration::from_secs(3_600));
     sim.run();
     assert!(tickets.iter().all(|ticket| ticket.ended() == Some(Ended::Done)));
@@ -784,8 +785,13 @@ fn random_waits_never_hang() {
                 for _ in 0..rng.below(4) {
                     let Some(engine) = engine.upgrade() else { return };
                     if depth > 0 && rng.below(2) == 0 {
-                        let next =
-                            job(Arc::downgrade(&engine), shared.clone(), waits.clone(), rng.next(), depth - 1);
+                        let next = job(
+                            Arc::downgrade(&engine),
+                            shared.clone(),
+                            waits.clone(),
+                            rng.next(),
+                            depth - 1,
+                        );
                         let to = key(rng.below(6) as usize);
                         if let Ok(ticket) = engine.try_submit_tracked(to, next) {
                             lock(&shared).push(ticket);

@@ -63,7 +63,10 @@ fn tasks_of_one_sub_key_run_in_order_whoever_submits_them() {
             }
         }
         let figures = split.join(LONG).unwrap();
-        assert_eq!((figures.done, figures.ended()), (each * SUB_KEYS as u64, each * SUB_KEYS as u64));
+        assert_eq!(
+            (figures.done, figures.ended()),
+            (each * SUB_KEYS as u64, each * SUB_KEYS as u64)
+        );
         assert_eq!(order.seen.load(SeqCst) - before, figures.done, "joined means ended");
     }
     let report = engine.close(LONG);
@@ -192,7 +195,10 @@ fn a_group_that_is_never_idle_is_not_split_and_the_error_says_why() {
     engine.submit(1, 0).unwrap();
     assert_eq!(engine.split_timeout(1, 4, 5 * MS).unwrap_err(), SplitError::TimedOut(5 * MS));
     assert_eq!(engine.split(1, 0).unwrap_err(), SplitError::Parts(0));
-    assert_eq!(engine.split(1, 1_025).unwrap_err().to_string(), "a split has between 1 and 1024 parts, not 1025");
+    assert_eq!(
+        engine.split(1, 1_025).unwrap_err().to_string(),
+        "a split has between 1 and 1024 parts, not 1025"
+    );
     engine.submit(2, 1).unwrap();
     engine.submit(2, 1).unwrap();
     // It halts while, or before, we wait for it.
@@ -301,7 +307,11 @@ fn close_gives_back_what_is_left_with_the_key_and_in_order_per_part() {
     let figures = split.join(LONG).unwrap();
     assert_eq!((figures.given_back, figures.done), (40, 0));
     assert_eq!(split.submit_any((0, 0)).unwrap_err().reason, SubmitReason::Closed);
-    assert_eq!(split.join(Duration::ZERO).unwrap().ended(), 40, "a task that was refused does not count");
+    assert_eq!(
+        split.join(Duration::ZERO).unwrap().ended(),
+        40,
+        "a task that was refused does not count"
+    );
 }
 
 #[test]

@@ -345,7 +345,8 @@ impl<K, T> Drop for Ring<K, T> {
     fn drop(&mut self) {
         // Exclusive: no producer is between reserve and publish, so records run from the head to the first gap.
         let mut position = self.head();
-        while let Some((_, by_group)) = self.peek(position).or_else(|| self.peek_tracked(position)) {
+        while let Some((_, by_group)) = self.peek(position).or_else(|| self.peek_tracked(position))
+        {
             if !by_group {
                 // SAFETY: published by key, taken once.
                 drop_quietly(unsafe { self.take_key(position) });

@@ -46,6 +46,10 @@ pub(super) fn tiny(idle_groups: u64) -> (Arc<TinyCore>, Worker<u32, u32, Work>, 
         lane: 2,
         retry: Retry::none(),
         on_exhausted: OnExhausted::skip(),
+        in_flight: None,
+        rate: None,
+        group_rate: None,
+        shares: Default::default(),
     };
     let deque = Deque::new_fifo();
     let ready = Ready::new(vec![deque.stealer()], Arc::new(VirtualClock::new()));

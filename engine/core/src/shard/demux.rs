@@ -29,7 +29,7 @@ use crate::{
     },
     ingress::records::Records,
     outcome::{Failure, FailureKind},
-    sync::{mutant, prefetch},
+    sync::prefetch,
     wait::cell::Tracked,
 };
 
@@ -314,12 +314,10 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
         tracked.cell().found(pointer);
         // SAFETY: we hold the claim.
         let spot = unsafe { group.producer() }.tail.last();
-        door.tickets.lock().place(pointer, spot, tracked);
-        if !mutant("track-not-set") {
-            group.word.track();
-        }
+        door.tickets.place(pointer, &group.word, spot, tracked);
         // A quiet group is activated from what was read of its word.
-        let touched = self.scratch.touched.iter_mut().rev().find(|touched| touched.group == pointer);
+        let touched =
+            self.scratch.touched.iter_mut().rev().find(|touched| touched.group == pointer);
         if let Some(touched) = touched
             && touched.quiet.is_some()
         {

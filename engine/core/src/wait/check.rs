@@ -146,9 +146,9 @@ where
 {
     fn who_waits(&self, future: bool) -> From<K, T> {
         let own = seat::hands(self.front.address());
-        let worker = own
-            .first()
-            .and_then(|own| self.hands.iter().position(|hand| std::ptr::from_ref(&**hand).cast() == *own));
+        let worker = own.first().and_then(|own| {
+            self.hands.iter().position(|hand| std::ptr::from_ref(&**hand).cast() == *own)
+        });
         match worker {
             Some(worker) => From::Handler {
                 worker,
@@ -218,7 +218,9 @@ where
             let permits = |worker: &usize| self.hands[*worker].permits.load(Ordering::Relaxed);
             let held: u32 = match unit {
                 Count::Tasks => held_up.iter().map(permits).sum(),
-                Count::Batches => held_up.iter().filter(|worker| permits(worker) > 0).count() as u32,
+                Count::Batches => {
+                    held_up.iter().filter(|worker| permits(worker) > 0).count() as u32
+                }
             };
             if held > 0 && held >= in_flight && in_flight >= most {
                 let all = self.by_handlers(graph).collect();
@@ -347,8 +349,7 @@ where
             let rests = |group: NonNull<Group<K, T>>| unsafe { group.as_ref() }.place();
             if self.group_of(&waiting.cell).map(rests) == Some(Place::Admission) {
                 permits = true;
-                let edge =
-                    WaitEdge { from: waits_for.clone(), to: WaitNode::Permits, at: None };
+                let edge = WaitEdge { from: waits_for.clone(), to: WaitNode::Permits, at: None };
                 if !edges.contains(&edge) {
                     edges.push(edge);
                 }

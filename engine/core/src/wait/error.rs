@@ -70,7 +70,9 @@ impl fmt::Display for WaitError {
                 deadlock.write(f)
             }
             Self::AllWorkersWait(deadlock) => {
-                f.write_str("every worker would wait, and none be left to run what they wait for: ")?;
+                f.write_str(
+                    "every worker would wait, and none be left to run what they wait for: ",
+                )?;
                 deadlock.write(f)
             }
             Self::AllPermitsWait(deadlock) => {

@@ -93,7 +93,8 @@ impl Ticket {
             return Ok(ended);
         }
         // No share of the engine is kept while it waits: the engine's end ends the wait.
-        let entered = self.host.upgrade().map(|host| host.enter(&self.cell, false, at)).transpose()?;
+        let entered =
+            self.host.upgrade().map(|host| host.enter(&self.cell, false, at)).transpose()?;
         let _leaves = entered.map(|entered| Leaves { id: entered.id, host: &self.host });
         let by_handler = entered.is_some_and(|entered| entered.by_handler);
         loop {

@@ -34,8 +34,9 @@ use crate::{
     group::{
         block::Group,
         ring::{End, Spot},
+        state::Word,
     },
-    sync::{Condvar, Mutex, MutexGuard},
+    sync::{Condvar, Mutex, MutexGuard, mutant},
 };
 
 /// The table of one shard.
@@ -73,6 +74,55 @@ impl<K, T> Tickets<K, T> {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Table<K, T>> {
         self.table.lock()
     }
+
+    /// Claim holder: the task was appended there, and is not counted yet.
+    pub(crate) fn place(
+        &self,
+        group: NonNull<Group<K, T>>,
+        word: &Word,
+        spot: Spot,
+        tracked: Tracked,
+    ) {
+        self.lock().entry(group).spots.push_back((spot, tracked));
+        if !mutant("track-not-set") {
+            word.track();
+        }
+    }
+
+    /// Token holder that read TRACKED: takes the tickets of the first `most` tasks at the head, with how many tasks are before
+    /// each; or only the first of them. Clears TRACKED where the group has none left, and none is `marked`.
+    pub(crate) fn reach(
+        &self,
+        group: NonNull<Group<K, T>>,
+        word: &Word,
+        head: End<T>,
+        most: u32,
+        only_first: bool,
+        marked: bool,
+    ) -> Vec<(u32, Tracked)> {
+        let mut reached = Vec::new();
+        let mut table = self.lock();
+        if let Some(entry) = table.groups.get_mut(&group) {
+            while let Some((spot, _)) = entry.spots.front()
+                && let Some(offset) = head.offset_of(*spot, most)
+                && let Some((_, tracked)) = entry.spots.pop_front()
+            {
+                reached.push((offset, tracked));
+                if only_first {
+                    break;
+                }
+            }
+        }
+        let ends = reached.is_empty() && !marked && table.tidy(group);
+        if ends && mutant("untrack-unlocked") {
+            drop(table);
+            word.untrack();
+        } else if ends {
+            // Under the lock: see I1.
+            word.untrack();
+        }
+        reached
+    }
 }
 
 impl<K, T> Table<K, T> {
@@ -93,11 +143,6 @@ impl<K, T> Table<K, T> {
         self.notes.pop_front().map(|(_, tracked)| tracked)
     }
 
-    /// Claim holder: the task was appended there.
-    pub(crate) fn place(&mut self, group: NonNull<Group<K, T>>, spot: Spot, tracked: Tracked) {
-        self.groups.entry(group).or_default().spots.push_back((spot, tracked));
-    }
-
     pub(crate) fn entry(&mut self, group: NonNull<Group<K, T>>) -> &mut Entry {
         self.groups.entry(group).or_default()
     }
@@ -115,28 +160,6 @@ impl<K, T> Table<K, T> {
             self.groups.remove(&group);
         }
         empty
-    }
-
-    /// Token holder: takes the tickets of the first `most` tasks at the head, with how many tasks are before each.
-    pub(crate) fn reach(
-        &mut self,
-        group: NonNull<Group<K, T>>,
-        head: End<T>,
-        most: u32,
-        only_first: bool,
-    ) -> Vec<(u32, Tracked)> {
-        let mut reached = Vec::new();
-        let Some(entry) = self.groups.get_mut(&group) else { return reached };
-        while let Some((spot, _)) = entry.spots.front()
-            && let Some(offset) = head.offset_of(*spot, most)
-            && let Some((_, tracked)) = entry.spots.pop_front()
-        {
-            reached.push((offset, tracked));
-            if only_first {
-                break;
-            }
-        }
-        reached
     }
 
     /// Whoever takes all tasks out of the group, `tasks` of them: their tickets, to be told behind the lock.

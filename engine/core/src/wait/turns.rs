@@ -9,7 +9,6 @@ use crate::{
     group::{block::Group, ring::End, state::State},
     handler::Work,
     outcome::{Mark, Trouble},
-    sync::mutant,
     worker::{Worker, settle::Settled},
 };
 
@@ -38,17 +37,9 @@ where
             return cut(at);
         }
         let pointer = NonNull::from(group);
-        let mut table = core.door_of(group).tickets.lock();
-        let reached = table.reach(pointer, *head, most, !W::BATCHED);
-        let done = reached.is_empty() && marked.is_none() && table.tidy(pointer);
-        if done && !mutant("untrack-unlocked") {
-            // Under the lock: see I1 of wait/tickets.rs.
-            group.word.untrack();
-        }
-        drop(table);
-        if done && mutant("untrack-unlocked") {
-            group.word.untrack();
-        }
+        let tickets = &core.door_of(group).tickets;
+        let reached =
+            tickets.reach(pointer, &group.word, *head, most, !W::BATCHED, marked.is_some());
         let first = reached.first().map(|(at, _)| *at);
         if !reached.is_empty() {
             head.trouble().get_or_insert_default().attach(reached);
