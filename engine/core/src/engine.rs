@@ -136,23 +136,23 @@ where
             .iter()
             .map(|back| {
                 let lane = Arc::new(Lane::new(self.settings.lane));
-                back.lock().lanes.push(lane.clone());
+                let mut back = back.lock();
+                // A look does it too, but nobody looks at a shard to which nothing is submitted.
+                back.remove_spent_lanes();
+                back.lanes.push(lane.clone());
                 lane
             })
             .collect()
     }
 
     fn stats(&self) -> Stats {
-        let sum = |of: fn(&crate::watch::stats::Counters) -> &crate::sync::AtomicU64| -> u64 {
-            let posts = self.front.ready.posts.iter();
-            posts.map(|post| of(&post.counters).load(Ordering::Acquire)).sum()
-        };
         let mut stats = Stats {
-            done: sum(|c| &c.done),
-            failed: sum(|c| &c.failed),
-            retries: sum(|c| &c.retries),
-            dispatches: sum(|c| &c.turns),
-            claims: sum(|c| &c.looks),
+            done: self.total(|c| &c.done),
+            failed: self.total(|c| &c.failed),
+            retries: self.total(|c| &c.retries),
+            dispatches: self.total(|c| &c.turns),
+            claims: self.total(|c| &c.looks),
+            // ORDERING: SeqCst, see `Core::is_drained`.
             held: self.held.tasks.load(Ordering::SeqCst),
             sleeping_workers: self.front.ready.idle.sleepers() as u64,
             ..Stats::default()
@@ -194,6 +194,7 @@ where
     }
 
     fn orphan(&self) {
+        // ORDERING: SeqCst: this, the fence of `notify` in `Worker::lie_down`, what is settled; pairs with the load there.
         self.orphaned.store(true, Ordering::SeqCst);
         self.front.ready.idle.wake_all(0);
     }

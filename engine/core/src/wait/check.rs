@@ -97,13 +97,18 @@ where
         let id = graph.next_id();
         let waiting = Waiting { id, from, cell: cell.clone(), at };
         if mutant("wait-check-apart") {
-            self.check(&graph, &waiting)?;
+            // Entered, and only then asked about: both sides of a cycle find each other.
+            graph.waits.push(waiting);
             drop(graph);
             crate::sync::yield_now();
-            graph = self.waits.lock();
-        } else {
-            self.check(&graph, &waiting)?;
+            let graph = self.waits.lock();
+            let entered = graph.waits.iter().find(|waiting| waiting.id == id);
+            let checked = entered.map_or(Ok(()), |waiting| self.check(&graph, waiting));
+            drop(graph);
+            crate::sync::yield_now();
+            return checked.map(|()| Entered { id, by_handler }).inspect_err(|_| self.leave(id));
         }
+        self.check(&graph, &waiting)?;
         graph.waits.push(waiting);
         Ok(Entered { id, by_handler })
     }

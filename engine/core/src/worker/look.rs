@@ -65,7 +65,7 @@ where
         let more = !self.let_rest(door, &mut back, taken);
         drop(back);
         if held {
-            // Not under the claim: who waits for a drain takes claims under the lock of the watch.
+            // Not under the claim, which who waits for a drain takes next.
             self.core().watch.notify();
         }
 
