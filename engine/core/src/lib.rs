@@ -14,6 +14,10 @@ mod book {
     struct Guide;
     #[doc = include_str!("../../../docs/guide/numa.md")]
     struct Numa;
+    #[doc = include_str!("../../../docs/guide/waiting.md")]
+    struct Waiting;
+    #[doc = include_str!("../../../docs/guide/hot-keys.md")]
+    struct HotKeys;
 }
 
 mod batch;

@@ -214,7 +214,7 @@ where
         }
         held_up.sort_unstable();
         held_up.dedup();
-        let at_work = self.hands.iter().filter(|hand| !hand.gone.load(Ordering::SeqCst)).count();
+        let at_work = self.hands.iter().filter(|hand| !hand.is_gone()).count();
         if held_up.len() >= at_work {
             let all = self.by_handlers(graph).collect();
             return Err(self.refuse_wait(graph, all, waiting, WaitError::AllWorkersWait));

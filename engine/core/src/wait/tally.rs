@@ -51,6 +51,7 @@ impl Tally {
 
     /// The task was not accepted.
     pub(crate) fn refused(&self) {
+        // ORDERING: SeqCst, as in `submits`.
         self.submitted.fetch_sub(1, Ordering::SeqCst);
         // Who waits compares with the number of its own moment; a task that never was must not be waited for.
         let _ended = self.figures.lock();
@@ -58,6 +59,7 @@ impl Tally {
     }
 
     pub(crate) fn submitted(&self) -> u64 {
+        // ORDERING: SeqCst, see `submits`.
         self.submitted.load(Ordering::SeqCst)
     }
 
