@@ -82,4 +82,7 @@ pub use wait::{
     tally::Figures,
     ticket::Ticket,
 };
+#[cfg(feature = "measure")]
+#[doc(hidden)]
+pub use watch::claims as measure;
 pub use watch::stats::Stats;

@@ -9,7 +9,7 @@ use crate::{
     group::{block::Group, ring::End, state::State},
     handler::Work,
     outcome::{Mark, Trouble},
-    worker::{Worker, settle::Settled},
+    worker::Worker,
 };
 
 /// Tickets whose tasks are over, with how they ended.
@@ -50,13 +50,13 @@ where
     /// Token holder of such a group, after the dispatch and before the word is settled: who waits hears of it. Before, so that a
     /// block is not used for another group while one of its tasks counts as not over.
     #[cold]
-    pub(crate) fn tell_tickets(&mut self, group: &Group<K, T>, settled: &Settled) {
-        if settled.removed > 0 {
+    pub(crate) fn tell_tickets(&mut self, group: &Group<K, T>, removed: u32, done: u32) {
+        if removed > 0 {
             let mut table = self.core().door_of(group).tickets.lock();
             let tally = table.find(NonNull::from(group)).and_then(|entry| entry.tally.clone());
             drop(table);
             if let Some(tally) = tally {
-                tally.settled(settled.done, settled.removed - settled.done);
+                tally.settled(done, removed - done);
             }
         }
         for (tracked, ended) in self.endings.drain(..) {
