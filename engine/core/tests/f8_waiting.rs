@@ -483,7 +483,8 @@ fn a_full_group_known_as_such_is_called_the_own_one() {
         })
         .build()
         .unwrap();
-    static ENGINE: OnceLock<Mutex<Option<Arc<Engine<u64, u64>>>>> = OnceLock::new();
+    type Shared = Mutex<Option<Arc<Engine<u64, u64>>>>;
+    static ENGINE: OnceLock<Shared> = OnceLock::new();
     static OWN: OnceLock<SubmitReason> = OnceLock::new();
     let engine = Arc::new(engine);
     let _watch = watch("a_full_group_known_as_such", &engine);
