@@ -17,9 +17,10 @@ use crate::{
     lifecycle::{held::Held, status::Status},
     ready::link::{Chain, Unit},
     shard::back::Back,
-    sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence, mutant},
+    sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, fence, mutant},
     time::timers::Timers,
     topology::{Plan, memory::Home},
+    wait::graph::Waits,
     watch::stats::Counters,
 };
 
@@ -82,6 +83,8 @@ pub(crate) struct Core<K, T, W: Work<K, T>> {
     /// Nobody will close the engine: the last worker that finds nothing to do stops it.
     pub(crate) orphaned: AtomicBool,
     notes: Mutex<Vec<String>>,
+    /// Who waits for what (wait/graph.rs).
+    pub(crate) waits: Waits<K, T>,
 }
 
 /// Shards that nobody looks at because the engine holds all the tasks it may.
@@ -127,6 +130,8 @@ pub(crate) struct Hand<K, T> {
     pub(crate) group: crate::sync::AtomicPtr<Group<K, T>>,
     /// The worker thread has left its loop.
     pub(crate) gone: AtomicBool,
+    /// The tasks for which its dispatch was admitted; 0 where it did not have to be.
+    pub(crate) permits: AtomicU32,
 }
 
 impl<K, T> Hand<K, T> {
@@ -134,6 +139,7 @@ impl<K, T> Hand<K, T> {
         Self {
             group: crate::sync::AtomicPtr::new(std::ptr::null_mut()),
             gone: AtomicBool::new(false),
+            permits: AtomicU32::new(0),
         }
     }
 
@@ -279,6 +285,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             watch: DrainWatch::new(),
             orphaned: AtomicBool::new(false),
             notes: Mutex::new(note.into_iter().collect()),
+            waits: Waits::new(),
         }
     }
 

@@ -26,8 +26,10 @@ use crate::{
     lifecycle::close::CloseReport,
     producer::Producer,
     ready::link::Chain,
+    split::Splits,
     sync::{Mutex, Ordering, mutant, thread::JoinHandle},
     topology::Plan,
+    wait::check::{WaitHost, Waiters},
     watch::stats::Stats,
 };
 
@@ -73,7 +75,9 @@ pub(crate) struct Shared<K, T> {
 }
 
 /// What the face needs of the core, whatever its handler.
-pub(crate) trait Control<K, T>: GroupControl<K, T> + Send + Sync {
+pub(crate) trait Control<K, T>:
+    GroupControl<K, T> + Waiters<K, T> + Splits<K, T> + Send + Sync
+{
     /// Finds or makes the group and pins it.
     fn pin(&self, hash: u32, key: K) -> u32;
     /// The block of a pinned group.
@@ -189,6 +193,7 @@ where
 
     fn halt(&self) {
         Core::halt(self);
+        self.poke_waits();
     }
 
     fn stop(&self, deadline: Option<Instant>) -> CloseReport<K, T> {
@@ -203,6 +208,7 @@ where
 
     fn set_in_flight(&self, limit: Option<InFlight>) {
         self.change_limits(|now, ready| self.admission.set_in_flight(limit, now, ready));
+        self.poke_waits();
     }
 
     fn set_rate(&self, rate: Option<Rate>) {

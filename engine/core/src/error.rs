@@ -23,6 +23,8 @@ pub enum SubmitReason {
     /// There is no room, and the caller is a handler of this very engine: waiting would hold the worker that could
     /// make room.
     OwnWorker,
+    /// The group is full, and the caller is the handler that runs this very group: room is made only when it comes back.
+    OwnGroup,
 }
 
 impl fmt::Display for SubmitReason {
@@ -42,6 +44,9 @@ impl fmt::Display for SubmitReason {
                 f.write_str("the engine is full; wait (submit), drop the task, or raise capacity")
             }
             Self::TimedOut(after) => write!(f, "no room within {after:?}"),
+            Self::OwnGroup => f.write_str(
+                "the group is full, and its own handler must not wait for it; use try_submit and keep the task",
+            ),
             Self::OwnWorker => f.write_str(
                 "there is no room, and a handler must not wait for its own engine; use try_submit and keep the task",
             ),
@@ -69,6 +74,13 @@ impl<K, T> fmt::Debug for SubmitError<K, T> {
 impl<K, T> fmt::Display for SubmitError<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "task not accepted: {}", self.reason)
+    }
+}
+
+impl<K: fmt::Debug, T> SubmitError<K, T> {
+    /// As `Display`, with the key of the group.
+    pub fn explain(&self) -> String {
+        format!("task for group {:?} not accepted: {}", self.key, self.reason)
     }
 }
 

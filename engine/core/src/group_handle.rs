@@ -33,6 +33,15 @@ impl<K, T> GroupHandle<K, T> {
     pub(crate) fn new(shared: Arc<Shared<K, T>>, hash: u32, index: u32) -> Self {
         Self { shared, hash, index }
     }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared<K, T>> {
+        &self.shared
+    }
+
+    /// Hash bits and index of the group.
+    pub(crate) fn place(&self) -> (u32, u32) {
+        (self.hash, self.index)
+    }
 }
 
 impl<K: Hash + Eq, T> GroupHandle<K, T> {

@@ -10,6 +10,7 @@ use crate::{
     outcome::{IntoOutcomes, Outcome, Trouble, wrong_count},
     task::Task,
     time::clock::Clock,
+    wait::turns::Endings,
 };
 
 /// What the engine runs. Implemented by [`EachTask`] and [`EachBatch`].
@@ -20,6 +21,8 @@ pub(crate) trait Work<K, T>: Send + Sync + 'static {
     type State: Send + 'static;
     /// Opens the state of a group at its first dispatch.
     fn open(&self, key: &K) -> Self::State;
+    /// The handler has all tasks of a dispatch at once: they end together.
+    const BATCHED: bool = true;
     /// Runs up to `turn.planned` tasks. A panic leaves `turn` telling where it happened.
     fn run(&self, state: &mut Self::State, turn: &mut Turn<'_, K, T>);
     /// Takes the lease of a batch.
@@ -61,6 +64,8 @@ pub(crate) struct Turn<'a, K, T> {
     pub(crate) outcomes: &'a mut Vec<Outcome>,
     /// The batch handler has returned (or panicked): `outcomes` speaks of `planned` tasks at the head.
     pub(crate) batched: bool,
+    /// Tickets whose tasks are over.
+    pub(crate) endings: &'a mut Endings,
 }
 
 /// The time that one dispatch may take before the group goes to the tail. Checked after 4, 8, 16 and then every 16
@@ -155,6 +160,7 @@ where
     R: Into<Outcome>,
 {
     type State = S;
+    const BATCHED: bool = false;
 
     fn open(&self, key: &K) -> S {
         (self.open)(key)

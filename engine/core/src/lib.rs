@@ -21,6 +21,10 @@ mod book {
     struct Async;
     #[doc = include_str!("../../../docs/guide/groups-that-stop.md")]
     struct GroupsThatStop;
+    #[doc = include_str!("../../../docs/guide/waiting.md")]
+    struct Waiting;
+    #[doc = include_str!("../../../docs/guide/hot-keys.md")]
+    struct HotKeys;
 }
 
 mod batch;
@@ -49,12 +53,14 @@ mod producer;
 mod ready;
 mod shard;
 mod sim;
+mod split;
 mod sync;
 mod task;
 mod time;
 pub mod topology;
 #[cfg(feature = "rayon")]
 mod unordered;
+mod wait;
 mod watch;
 mod worker;
 
@@ -82,11 +88,20 @@ pub use lifecycle::close::{CloseReport, Left};
 pub use outcome::{Failure, FailureKind, IntoOutcomes, Outcome};
 pub use producer::Producer;
 pub use sim::Sim;
+pub use split::{JoinError, Split, SplitError};
 pub use task::Task;
 pub use time::clock::{Clock, MonotonicClock, VirtualClock};
 pub use topology::Workers;
 #[cfg(feature = "rayon")]
 pub use unordered::{ParIterMut, Part};
+pub use wait::{
+    cell::Ended,
+    error::{Deadlock, WaitError},
+    picture::{Wait, WaitEdge, WaitGraph, WaitNode},
+    submit::TrackedBy,
+    tally::Figures,
+    ticket::Ticket,
+};
 #[cfg(feature = "measure")]
 #[doc(hidden)]
 pub use watch::claims as measure;

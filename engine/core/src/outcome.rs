@@ -2,7 +2,7 @@
 
 use std::{any::Any, borrow::Cow, fmt, time::Duration};
 
-use crate::lease::Leased;
+use crate::{lease::Leased, wait::cell::Tracked};
 
 /// Why a task failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,16 +183,19 @@ pub(crate) fn wrong_count(given: usize, n: usize) -> Failure {
     Failure::with_kind(reason, FailureKind::WrongCount)
 }
 
-/// What the engine remembers of one task at the head of a group that failed.
+/// What the engine remembers of one task at the head of a group that failed, or that has a ticket.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mark {
     /// Attempts so far.
     pub(crate) attempts: u32,
     /// Set when the attempts are used up and the policy's answer was to ask again later.
     pub(crate) exhausted: Option<Failure>,
+    /// Somebody may wait for its end.
+    pub(crate) ticket: Option<Tracked>,
 }
 
-/// Marks of the first tasks of a group, index by index. Exists only while one of them has failed, and while a lease is out.
+/// Marks of the first tasks of a group, index by index. Exists only while one of them has failed or has a ticket, and while a
+/// lease is out.
 #[derive(Debug, Default)]
 pub(crate) struct Trouble {
     pub(crate) marks: Vec<Mark>,

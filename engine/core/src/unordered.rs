@@ -17,10 +17,10 @@ use rayon::iter::{
 use crate::{
     batch::{Batch, Slots},
     builder::{Builder, Configured},
-    front,
     handler::{Phase, Turn, Work},
     outcome::{Failure, FailureKind, Outcome},
     task::Task,
+    wait::seat,
 };
 
 /// The tasks of a [`Batch`], to be run at the same time: see [`Batch::par_iter_mut`].
@@ -149,10 +149,10 @@ where
         turn.outcomes.clear();
         let (key, state) = (turn.key, &*state);
         let marks = turn.trouble.map_or(&[][..], |trouble| &trouble.marks);
-        let us = front::adopted();
+        let us = seat::shared();
         let call = |(at, value): (usize, &mut T)| {
             // A submit that would wait for this very engine must be refused here too.
-            let _adopted = us.adopt();
+            let _seated = us.sit();
             let attempt = 1 + marks.get(at).map_or(0, |mark| mark.attempts);
             let called = catch_unwind(AssertUnwindSafe(|| {
                 (self.handler)(state, &mut Task { key, value, attempt }).into()

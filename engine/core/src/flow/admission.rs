@@ -386,6 +386,15 @@ impl<K, T> Admission<K, T> {
         state.pump(now, out)
     }
 
+    /// The limit in flight, what is in flight, and the unit of both; `None` without a limit.
+    pub(crate) fn pressure(&self) -> Option<(u32, u32, Count)> {
+        if !self.is_active() {
+            return None;
+        }
+        let state = self.state.lock();
+        state.limit.as_ref().map(|limit| (limit.most, state.in_flight(limit.count), limit.count))
+    }
+
     pub(crate) fn stats(&self) -> LimitStats {
         let state = self.state.lock();
         let count = state.limit.as_ref().map_or(Count::Batches, |limit| limit.count);

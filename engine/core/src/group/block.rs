@@ -85,6 +85,10 @@ impl Flags {
     /// A handle names the group: it is not reclaimed.
     pub(crate) const PINNED: Self = Self(4);
 
+    pub(crate) const fn bit(n: u32) -> Self {
+        Self(1 << n)
+    }
+
     pub(crate) fn has(self, flag: Self) -> bool {
         self.0 & flag.0 != 0
     }

@@ -1,10 +1,10 @@
 //! The word of a group, as pure functions: who may run it, how much waits in it, and why it stands still.
 //!
 //! ```text
-//!  63            40 39  36  35     34   33     32  31                0
-//! +----------------+-----+------+------+------+------+----------------+
-//! |    sequence    |  -  |CALLED|HALTED| FULL |LINGER|     count      |
-//! +----------------+-----+------+------+------+------+----------------+
+//!  63            40 39 37   36     35     34     33     32  31                0
+//! +----------------+-----+-------+------+------+------+------+----------------+
+//! |    sequence    |  -  |TRACKED|CALLED|HALTED| FULL |LINGER|     count      |
+//! +----------------+-----+-------+------+------+------+------+----------------+
 //! ```
 //!
 //! `count` is the number of tasks that were published to the group and are not settled yet. It is at the same time
@@ -18,6 +18,7 @@
 //! | HALTED | in the table of held groups | claim holder adds only; who takes the token out of the table releases it |
 //! | CALLED | as without it, also with count = 0; its holder asks the table of held groups before it runs | set under claim and table's lock, or by the token holder; cleared by the token holder under that lock |
 //! | FULL | as without it; submitters are told to wait | set by the claim holder, cleared by who relieves |
+//! | TRACKED | as without it; some tasks may have tickets (wait/tickets.rs) | set by the claim holder, cleared by the token holder |
 //!
 //! Invariants (tests name them):
 //!
@@ -57,6 +58,7 @@ const LINGER: u64 = 1 << 32;
 const FULL: u64 = 1 << 33;
 const HALTED: u64 = 1 << 34;
 const CALLED: u64 = 1 << 35;
+const TRACKED: u64 = 1 << 36;
 const FLAGS: u64 = LINGER | FULL | HALTED | CALLED;
 /// Without any of these, and without a task, nobody has a token.
 const BUSY: u64 = COUNT | LINGER | HALTED | CALLED;
@@ -74,7 +76,7 @@ impl State {
     pub(crate) fn is_idle(self) -> bool {
         self.0 & if mutant("called-is-idle") { BUSY & !CALLED } else { BUSY } == 0
     }
-    /// Idle and with no flag at all: the group may be activated by a plain store, or reclaimed.
+    /// Idle and with no flag but TRACKED: the group may be activated by a plain store, or reclaimed.
     pub(crate) const fn is_quiet(self) -> bool {
         self.0 & (COUNT | FLAGS) == 0
     }
@@ -91,6 +93,9 @@ impl State {
     #[inline(always)]
     pub(crate) const fn is_called(self) -> bool {
         self.0 & CALLED != 0
+    }
+    pub(crate) const fn is_tracked(self) -> bool {
+        self.0 & TRACKED != 0
     }
     pub(crate) const fn sequence(self) -> u32 {
         (self.0 >> SEQUENCE_SHIFT) as u32
@@ -318,6 +323,18 @@ impl Word {
             // ORDERING: AcqRel, as `hold`.
             self.0.fetch_add(CALLED - HALTED, Ordering::AcqRel);
         }
+    }
+
+    /// Claim holder, before the task with a ticket is counted: dispatches look for tickets from now on.
+    pub(crate) fn track(&self) {
+        // Relaxed: the publish that follows is on the same word.
+        self.0.fetch_or(TRACKED, Ordering::Relaxed);
+    }
+
+    /// Token holder, under the lock of the shard's tickets, of which none is the group's.
+    pub(crate) fn untrack(&self) {
+        // Relaxed: the lock orders it (wait/tickets.rs, I1).
+        self.0.fetch_and(!TRACKED, Ordering::Relaxed);
     }
 
     /// Claim holder, under the gate's lock: submitters must wait. Returns the word before.

@@ -14,6 +14,7 @@ use crate::{
     outcome::Trouble,
     ready::link::Unit,
     sync::{AtomicU64, Mutex, Ordering, fence, mutant},
+    wait::turns::Endings,
     watch::stats::Counters,
     worker::{
         Random,
@@ -96,6 +97,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         group: &Group<K, T>,
         pool: &mut Pool<T>,
         random: &mut Random,
+        endings: &mut Endings,
     ) -> (Settled, Leased) {
         // SAFETY: the caller has the token.
         let head = unsafe { group.head() };
@@ -120,6 +122,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             done: 0,
             failed: None,
             outcomes: &mut leased.outcomes,
+            endings,
             batched: true,
         };
         let mut settled = Settled::default();
@@ -137,9 +140,10 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             return;
         }
         // User policies run here as on a worker: a close inside one must not wait for this one.
-        let _adopted = self.front.adopt_thread();
+        let _adopted = self.front.adopt_closing_thread();
         let _closing = self.leases.closing.lock();
         let mut pool = Pool::new(self.segments.clone());
+        let mut endings = Endings::new();
         let mut random = Random::new(self.front.ready.clock.now());
         for back in self.backs.iter().filter(|_| !mutant("lease-late-forgotten")) {
             // Settled without the claim: policies and drops are user code.
@@ -157,7 +161,11 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
                 // SAFETY: as above.
                 let block = unsafe { group.as_ref() };
                 // The engine is halted and no worker has the group in hand: its token is ours (I4).
-                let (settled, leased) = self.settle_lease(block, &mut pool, &mut random);
+                let (settled, leased) =
+                    self.settle_lease(block, &mut pool, &mut random, &mut endings);
+                for (tracked, ended) in endings.drain(..) {
+                    tracked.end(ended);
+                }
                 block.word.settle(settled.removed);
                 let late = &self.leases.late;
                 // ORDERING: Release, as `watch::stats::add`.

@@ -26,6 +26,10 @@ use crate::{
     ready::link::Chain,
     shard::demux::{Demux, Scratch},
     sync::{mutant, yield_now},
+    wait::{
+        cell::{Ended, wake_all},
+        check::WaitHost,
+    },
 };
 
 /// After a deadline short handlers get this long to come back, so that `running` speaks of long ones.
@@ -134,6 +138,8 @@ where
     /// Steps 3 to 5.
     pub(crate) fn stop(&self, deadline: Option<Instant>) -> CloseReport<K, T> {
         self.halt();
+        // A handler that waits for a task which will not run hears of it.
+        self.poke_waits();
         let running = self.hands_at_rest(deadline);
         self.admission.end();
         self.leases_at_rest(deadline);
@@ -155,6 +161,7 @@ where
         let mut scratch = Scratch::new();
         let mut all = Vec::new();
         let mut leased = 0;
+        let mut wakers = Vec::new();
         self.held.clear();
         for (door, back) in self.front.doors.iter().zip(&self.backs) {
             let mut back = back.lock();
@@ -197,11 +204,16 @@ where
                 let head = unsafe { group.head() };
                 let most = if mutant("close-gives-eight") { 8 } else { u32::MAX };
                 let count = group.word.load().count().min(most);
+                wakers.extend(self.take_out_tickets(group, head, count, &Ended::GivenBack));
                 let tasks = take_tasks(head, &mut pool, count);
                 group.word.settle(count);
                 all.push(Left { key: back.dissolve(index, &mut pool, &mut scratch), tasks });
             }
             drop(back);
+            wake_all(std::mem::take(&mut wakers));
+            for tracked in scratch.rejected_tickets.drain(..) {
+                tracked.end(Ended::GivenBack);
+            }
             for (key, task, _) in scratch.rejected.drain(..) {
                 all.push(Left { key, tasks: vec![task] });
             }

@@ -23,7 +23,7 @@
 //!
 //! Lock order: claim, table, admission or timers. Nothing of the user's runs under the table but `Clone` of keys.
 
-use std::{collections::HashMap, ptr::NonNull, time::Instant};
+use std::{collections::HashMap, ptr::NonNull, task::Waker, time::Instant};
 
 use ahash::RandomState;
 
@@ -39,6 +39,7 @@ use crate::{
     outcome::Failure,
     ready::link::{Chain, Unit},
     sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, wait},
+    wait::cell::{Ended, wake_all},
 };
 
 /// What somebody waits for.
@@ -181,6 +182,8 @@ pub(crate) struct After {
     /// Something changed that others wait for.
     pub(crate) news: bool,
     alarm: Option<u64>,
+    /// Of those who wait for a task that was taken out.
+    wakers: Vec<Waker>,
 }
 
 impl<K, T, W: Work<K, T>> Core<K, T, W> {
@@ -200,7 +203,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         let mut asked = false;
         if let Some(entry) = entries.get_mut(&pointer) {
             if entry.asks.iter().any(|(_, ask)| *ask == Ask::Pending) {
-                let mut tasks = self.take_pending(&token, pool);
+                let mut tasks = self.take_pending(&token, pool, after);
                 entry.asks.retain(|(id, ask)| {
                     let other = *ask != Ask::Pending;
                     if !other {
@@ -255,7 +258,12 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
     }
 
     /// Token holder: everything that waits in the group, in order.
-    fn take_pending(&self, token: &RunToken<'_, K, T>, pool: &mut Pool<T>) -> Vec<T> {
+    fn take_pending(
+        &self,
+        token: &RunToken<'_, K, T>,
+        pool: &mut Pool<T>,
+        after: &mut After,
+    ) -> Vec<T> {
         let group = token.group();
         let count = group.word.load().count();
         if count == 0 {
@@ -263,7 +271,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         }
         // SAFETY: we hold the token, and this is the one reference.
         let head = unsafe { group.head() };
-        *head.trouble() = None;
+        after.wakers.extend(self.take_out_tickets(group, head, count, &Ended::GivenBack));
         let tasks = take_tasks(head, pool, count);
         group.word.settle(count);
         // ORDERING: Release, after the word, as the counters of workers; see `Held::settled`.
@@ -294,6 +302,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             self.set_alarm(crate::flow::admission::Alarm(Some(at)));
         }
         self.front.ready.spill(&mut after.ready);
+        wake_all(std::mem::take(&mut after.wakers));
         if !after.news {
             return;
         }

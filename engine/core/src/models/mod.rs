@@ -24,6 +24,7 @@ mod ring;
 mod row;
 mod run_flag;
 mod segments;
+mod tickets;
 mod timers;
 mod tiny;
 mod watch;
@@ -92,6 +93,8 @@ const MUTANTS: &[(&str, &str)] = &[
     ("settle-relaxed", "models::segments::of_an_idle_group"),
     ("load-relaxed", "models::segments::of_an_idle_group"),
     ("publish-relaxed", "models::segments::used_up"),
+    ("track-not-set", "models::tickets::told"),
+    ("untrack-unlocked", "models::tickets::told"),
     ("lane-publish-relaxed", "models::lane::order"),
     ("lane-read-relaxed", "models::lane::order"),
     ("lane-head-relaxed", "models::lane::order"),

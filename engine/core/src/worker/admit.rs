@@ -12,6 +12,7 @@ use crate::{
     },
     handler::Work,
     ready::link::Chain,
+    sync::Ordering,
     time::timers::Entry,
 };
 
@@ -83,6 +84,9 @@ where
         if core.group_rates.is_active() {
             core.group_rates.take(shard, group.addr().get(), tasks, now);
         }
+        // For the graph of waits: what this dispatch holds up while its handler waits.
+        let held = self.admitted.as_ref().map_or(0, |admitted| admitted.tasks);
+        self.hand().permits.store(held, Ordering::Relaxed);
         Some((token, tasks))
     }
 

@@ -90,7 +90,8 @@ where
 
     fn settle_in_hand(&mut self, token: RunToken<'_, K, T>) {
         let core = self.core();
-        let (settled, leased) = core.settle_lease(token.group(), &mut self.pool, &mut self.random);
+        let (settled, leased) =
+            core.settle_lease(token.group(), &mut self.pool, &mut self.random, &mut self.endings);
         self.admitted = leased.admitted;
         let left = leased.count > settled.removed;
         self.end_troubled(token, &settled, left, leased.since);

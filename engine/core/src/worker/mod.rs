@@ -39,6 +39,7 @@ use crate::{
     },
     shard::demux::Scratch,
     sync::{Ordering, mutant, sized},
+    wait::turns::Endings,
 };
 
 /// Steps between two looks at the timers and at another worker.
@@ -62,6 +63,7 @@ pub(crate) struct Worker<K, T, W: Work<K, T>> {
     pub(crate) pool: Pool<T>,
     pub(crate) scratch: Scratch<K, T, W::State>,
     pub(crate) outcomes: Vec<Outcome>,
+    pub(crate) endings: Endings,
     /// What was settled of a group in trouble before its handler was called.
     before: settle::Settled,
     /// Groups that a look made busy, on their way to the row.
@@ -116,6 +118,7 @@ where
             pool,
             scratch: Scratch::new(),
             outcomes: Vec::new(),
+            endings: Vec::new(),
             before: settle::Settled::default(),
             fresh: Vec::with_capacity(1_024),
             lingers,

@@ -35,6 +35,7 @@ use crate::{
     handler::{Budget, Phase, Turn, Work},
     outcome::Failure,
     time::timers::Entry,
+    wait::check::WaitHost,
     watch::stats::add,
 };
 
@@ -65,6 +66,10 @@ where
         }
         let count = state.count();
         let mut most = count.min(core.settings.batch);
+        let tracked = state.is_tracked();
+        if tracked {
+            most = self.reach_tickets(token.group(), most);
+        }
         let limited = core.is_limited();
         if limited {
             match self.admit(token, most) {
@@ -86,7 +91,13 @@ where
         let head = unsafe { group.head() };
         match self.dispatch(group, head, most) {
             Ok(done) => {
+                if tracked {
+                    self.tell_tickets(group, done, done);
+                }
                 let after = group.word.settle(done);
+                if after.is_tracked() {
+                    core.tell_watchers(group, after);
+                }
                 // The counters of ended tasks come after the word, so that who sees them all sees every group at rest.
                 let counters = &self.post().counters;
                 add(&counters.turns, 1);
@@ -124,7 +135,13 @@ where
             let failure = failure.unwrap_or_else(|| Failure::new("halted"));
             core.held.halt(group, failure, core.front.ready.clock.now());
         }
+        if group.word.load().is_tracked() {
+            self.tell_tickets(group, settled.removed, settled.done);
+        }
         let after = group.word.settle(settled.removed);
+        if after.is_tracked() {
+            core.tell_watchers(group, after);
+        }
         // After the word, as in `turn`.
         add(&counters.done, u64::from(settled.done));
         add(&counters.failed, u64::from(settled.removed - settled.done));
@@ -136,10 +153,12 @@ where
                     // Somebody resumed it meanwhile.
                     self.queue(token.rest());
                 }
+                core.poke_waits();
             }
             Next::HaltEngine => {
                 token.gone();
                 core.halt();
+                core.poke_waits();
             }
             _ if after.is_idle() => token.gone(),
             Next::Wait(wait) => self.back_off(token, wait),
@@ -245,6 +264,7 @@ where
             failed: None,
             outcomes: &mut self.outcomes,
             batched: false,
+            endings: &mut self.endings,
         };
         // SAFETY: this block belongs to an engine with this kind of work, so its state is of this type.
         let state =
@@ -283,6 +303,7 @@ where
             failed: turn.failed,
             outcomes: turn.outcomes,
             batched: turn.batched,
+            endings: turn.endings,
         };
         let random = &mut self.random;
         let marks = settle(&core.settings, &mut turn, panicked, marks, random, &mut settled);
