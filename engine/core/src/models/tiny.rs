@@ -49,7 +49,7 @@ pub(super) fn tiny(idle_groups: u64) -> (Arc<TinyCore>, Worker<u32, u32, Work>, 
         in_flight: None,
         rate: None,
         group_rate: None,
-        shares: Default::default(),
+        shares: crate::flow::share::Shares::equal(),
     };
     let deque = Deque::new_fifo();
     let ready = Ready::new(vec![deque.stealer()], Arc::new(VirtualClock::new()));
