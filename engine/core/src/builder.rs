@@ -25,13 +25,14 @@ use crate::{
     sync::sized,
     task::Task,
     time::clock::{Clock, MonotonicClock, VirtualClock},
+    watch::WatchSettings,
     topology::{CpuList, MAX_WORKERS, Plan, Snapshot, Workers, memory::on_node_of},
     worker::{Worker, pool, steal::PATIENCE},
 };
 
 /// Settings of an engine, before its state and handler are known.
 #[derive(Debug)]
-struct Draft<K, T> {
+pub(crate) struct Draft<K, T> {
     workers: Workers,
     batch_size: usize,
     flush_interval: Duration,
@@ -49,13 +50,14 @@ struct Draft<K, T> {
     in_flight: Option<InFlight>,
     rate: Option<Rate>,
     group_rate: Option<Rate>,
+    pub(crate) watch: WatchSettings<K>,
     shares: Shares<K>,
 }
 
 /// Describes an [`Engine`]. Every setting has a default; values are checked by `build`.
 #[must_use]
 pub struct Builder<K, T, S = ()> {
-    draft: Draft<K, T>,
+    pub(crate) draft: Draft<K, T>,
     open: Box<dyn Fn(&K) -> S + Send + Sync>,
 }
 
@@ -79,6 +81,7 @@ impl<K, T> Builder<K, T> {
             in_flight: None,
             rate: None,
             group_rate: None,
+            watch: WatchSettings::default(),
             shares: Shares::equal(),
         };
         Self { draft, open: Box::new(|_| ()) }
@@ -460,6 +463,7 @@ impl<K, T> Draft<K, T> {
             rate: self.rate,
             group_rate: self.group_rate,
             shares: self.shares,
+            watch: self.watch,
         };
         let deques: Vec<Deque<Unit>> = (0..workers).map(|_| Deque::new_fifo()).collect();
         let stealers = deques.iter().map(Deque::stealer).collect();

@@ -27,7 +27,7 @@ use crate::{
     ready::link::Chain,
     sync::{Mutex, Ordering, mutant, thread::JoinHandle},
     topology::Plan,
-    watch::stats::Stats,
+    watch::{Watched, stats::Stats},
 };
 
 /// An engine for tasks of type `T` in groups with keys of type `K`.
@@ -71,7 +71,7 @@ pub(crate) struct Shared<K, T> {
 }
 
 /// What the face needs of the core, whatever its handler.
-pub(crate) trait Control<K, T>: Send + Sync {
+pub(crate) trait Control<K, T>: Watched<K, T> + Send + Sync {
     /// Finds or makes the group and pins it.
     fn pin(&self, hash: u32, key: K) -> u32;
     /// The block of a pinned group.
@@ -107,6 +107,7 @@ where
             None => (back.make(hash, key), None),
         };
         back.pin(index);
+        self.census(&mut back);
         drop(back);
         // The drop of a key is user code: not under the claim.
         drop(spare);
@@ -134,6 +135,8 @@ where
             .iter()
             .map(|back| {
                 let lane = Arc::new(Lane::new(self.settings.lane));
+                // Before it can have records.
+                self.lanes.add(lane.clone());
                 back.lock().lanes.push(lane.clone());
                 lane
             })
@@ -141,28 +144,7 @@ where
     }
 
     fn stats(&self) -> Stats {
-        let sum = |of: fn(&crate::watch::stats::Counters) -> &crate::sync::AtomicU64| -> u64 {
-            let posts = self.front.ready.posts.iter();
-            posts.map(|post| of(&post.counters).load(Ordering::Acquire)).sum()
-        };
-        let mut stats = Stats {
-            done: sum(|c| &c.done),
-            failed: sum(|c| &c.failed),
-            retries: sum(|c| &c.retries),
-            dispatches: sum(|c| &c.turns),
-            claims: sum(|c| &c.looks),
-            held: self.held.tasks.load(Ordering::SeqCst),
-            sleeping_workers: self.front.ready.idle.sleepers() as u64,
-            ..Stats::default()
-        };
-        for back in &self.backs {
-            let back = back.lock();
-            stats.groups += u64::from(back.live);
-            stats.groups_made += back.made;
-            stats.group_bytes += back.heap_bytes() as u64;
-        }
-        stats.accepted = self.accepted();
-        stats
+        self.read_stats()
     }
 
     fn notes(&self) -> Vec<String> {
@@ -230,7 +212,8 @@ impl<K, T> Engine<K, T> {
         Self { front, shared, threads: Mutex::new(threads) }
     }
 
-    /// Figures of this moment. Takes each shard's lock for a moment; meant for once a second, not once a task.
+    /// Figures of this moment. Takes no lock of a shard, so that a scrape disturbs nobody: a sum over the counters of the workers and
+    /// the rings of the shards, some microseconds; meant for once a second, not once a task.
     pub fn stats(&self) -> Stats {
         self.shared.control.stats()
     }

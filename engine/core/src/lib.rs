@@ -14,6 +14,8 @@ mod book {
     struct Guide;
     #[doc = include_str!("../../../docs/guide/numa.md")]
     struct Numa;
+    #[doc = include_str!("../../../docs/guide/watching.md")]
+    struct Watching;
 }
 
 mod batch;
@@ -67,4 +69,12 @@ pub use sim::Sim;
 pub use task::Task;
 pub use time::clock::{Clock, MonotonicClock, VirtualClock};
 pub use topology::Workers;
-pub use watch::stats::Stats;
+#[cfg(feature = "metrics")]
+pub use watch::recorder::describe_metrics;
+pub use watch::{
+    histogram::{Bucket, Histogram, Histograms},
+    hot_keys::HotKey,
+    pace::Timing,
+    stats::{ClassStats, Stats},
+    stuck::{By, Stuck, TopGroup, Why},
+};

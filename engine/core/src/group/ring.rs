@@ -24,8 +24,10 @@
 //! * **I2** In an idle group `head` and `tail` stand in the same segment at the same index.
 //! * **I3** `next` of a segment is written by the producer before the publish that makes its first task countable.
 
+use std::sync::atomic::Ordering;
+
 use super::{
-    place::Place,
+    place::{Cell, Place},
     segment::{CLASSES, Pool, Segment},
 };
 use crate::{outcome::Trouble, sync::mutant};
@@ -153,6 +155,8 @@ impl<T> End<T> {
         // SAFETY: both segments are alive, and their trouble and since are the token holder's.
         unsafe {
             (*here).since = (*spent).since;
+            let stamp = (*spent).stamp.load(Ordering::Relaxed);
+            (*here).stamp.store(stamp, Ordering::Relaxed);
             (*here).trouble = (*spent).trouble.take();
         }
         pool.give(spent);
@@ -189,6 +193,22 @@ impl<T> End<T> {
         unsafe { &mut (*self.0.segment()).since }
     }
 
+    /// Token holder, at the head: since when the group has not got on, in ns.
+    #[inline(always)]
+    pub(crate) fn stamp(self) -> u64 {
+        debug_assert!(!self.is_detached(), "a busy group has a segment");
+        // SAFETY: as `trouble`; the stamp is atomic.
+        unsafe { &(*self.0.segment()).stamp }.load(Ordering::Relaxed)
+    }
+
+    /// Token holder, at the head: the group got on at this time, in ns.
+    #[inline(always)]
+    pub(crate) fn set_stamp(self, now: u64) {
+        debug_assert!(!self.is_detached(), "a busy group has a segment");
+        // SAFETY: as `stamp`.
+        unsafe { &(*self.0.segment()).stamp }.store(now, Ordering::Relaxed);
+    }
+
     /// Models only: back over the slot that was just written.
     #[cfg(loom)]
     pub(crate) fn step_back(&mut self) {
@@ -204,6 +224,48 @@ impl<T> End<T> {
         }
         *tail = End::detached();
         *head = End::detached();
+    }
+}
+
+/// The head of a group, where the watch can glance at its stamp.
+#[derive(Debug)]
+pub(crate) struct Head<T>(Cell<T>);
+
+impl<T> Head<T> {
+    pub(crate) fn new() -> Self {
+        Self(Cell::new(Place::NOWHERE))
+    }
+
+    /// # Safety
+    /// The caller holds the group's run token, or the claim while the group is quiet.
+    #[inline(always)]
+    pub(crate) unsafe fn get(&self) -> End<T> {
+        // SAFETY: the caller's promise.
+        End(unsafe { self.0.get() })
+    }
+
+    /// # Safety
+    /// As [`Head::get`].
+    #[inline(always)]
+    pub(crate) unsafe fn set(&self, end: End<T>) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.set(end.0) };
+    }
+
+    /// The stamp at the head, of a group that somebody else may run: what it is about now, or was a moment ago. `None`: the
+    /// head has moved meanwhile, or cannot be looked at on this kind of machine.
+    ///
+    /// # Safety
+    /// The caller holds the claim of the group's shard, under which every segment was attached that it may see, and the
+    /// engine's pool of segments is alive.
+    pub(crate) unsafe fn glance(&self) -> Option<u64> {
+        let seen = self.0.glance()?;
+        if seen.segment().is_null() {
+            return None;
+        }
+        // SAFETY: segments are freed with the pool only; this one may have gone on to another group, and is one still.
+        let stamp = unsafe { &(*seen.segment()).stamp }.load(Ordering::Relaxed);
+        (self.0.glance() == Some(seen)).then_some(stamp)
     }
 }
 
@@ -266,6 +328,7 @@ mod tests {
         let mut head = tail;
         (0..100u64).for_each(|task| tail.push(&mut pool, task));
         *head.since() = 7;
+        head.set_stamp(70);
         let marks = vec![Mark { attempts: 3, exhausted: None }];
         *head.trouble() = Some(Box::new(Trouble { marks }));
         for _ in 0..100 {
@@ -273,6 +336,7 @@ mod tests {
             head.pass(1);
         }
         assert_eq!(*head.since(), 7);
+        assert_eq!(head.stamp(), 70);
         assert_eq!(head.trouble().as_ref().map(|trouble| trouble.marks[0].attempts), Some(3));
         // The marks go with the segment's last owner, not into the pool.
         End::detach(&mut tail, &mut head, &mut pool);

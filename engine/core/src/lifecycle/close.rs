@@ -155,7 +155,7 @@ where
             // What is still in the ingress goes to its groups first, so that each group comes back in one piece.
             loop {
                 let mut demux =
-                    Demux { door, back: &mut back, pool: &mut pool, scratch: &mut scratch };
+                    Demux { door, back: &mut back, pool: &mut pool, scratch: &mut scratch, now: 0 };
                 let taken = demux.chunk(u32::MAX / 2);
                 for touched in scratch.touched.drain(..) {
                     touched.publish();
@@ -182,10 +182,12 @@ where
                 }
                 // SAFETY: no worker has it in hand and none will: the engine is halted. The claim and the token
                 // side are ours.
-                let head = unsafe { group.head() };
+                let mut head = unsafe { group.head_end() };
                 let most = if mutant("close-gives-eight") { 8 } else { u32::MAX };
                 let count = group.word.load().count().min(most);
-                let tasks = take_tasks(head, &mut pool, count);
+                let tasks = take_tasks(&mut head, &mut pool, count);
+                // SAFETY: as above.
+                unsafe { group.set_head(head) };
                 group.word.settle(count);
                 all.push(Left { key: back.dissolve(index, &mut pool, &mut scratch), tasks });
             }
@@ -225,16 +227,16 @@ impl<K, T, W: Work<K, T>> Drop for Core<K, T, W> {
             for index in 0..back.slab.used() {
                 let group = back.group(index);
                 // SAFETY: the last owner of the core has every claim and every token.
-                let (producer, head) = unsafe { (group.producer(), group.head()) };
+                let (producer, mut head) = unsafe { (group.producer(), group.head_end()) };
                 if !producer.flags.has(Flags::LIVE) {
                     continue;
                 }
                 let count = group.word.load().count();
                 lost += u64::from(count);
                 if count > 0 {
-                    take_tasks(head, &mut pool, count).into_iter().for_each(drop_quietly);
+                    take_tasks(&mut head, &mut pool, count).into_iter().for_each(drop_quietly);
                 }
-                End::detach(producer.tail, head, &mut pool);
+                End::detach(producer.tail, &mut head, &mut pool);
                 let opened = group.is_open();
                 group.set_open(false);
                 producer.flags.clear(Flags::LIVE);

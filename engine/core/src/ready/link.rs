@@ -49,6 +49,11 @@ impl Unit {
         if self.0.addr().get() & SHARD != 0 { Kind::Shard(link) } else { Kind::Group(link) }
     }
 
+    /// The group that it stands for, to look at.
+    pub(crate) fn as_group(&self) -> Option<NonNull<Link>> {
+        (self.0.addr().get() & SHARD == 0).then(|| self.link())
+    }
+
     fn link(&self) -> NonNull<Link> {
         let clean = self.0.as_ptr().map_addr(|addr| addr & !SHARD).cast::<Link>();
         // SAFETY: links are at least 8-aligned and not null, so clearing the tag leaves a non-null pointer.

@@ -115,6 +115,8 @@ pub(crate) struct Demux<'a, K, T, S> {
     pub(crate) back: &'a mut Back<K, T, S>,
     pub(crate) pool: &'a mut Pool<T>,
     pub(crate) scratch: &'a mut Scratch<K, T, S>,
+    /// In ns: from now on the groups that become busy wait.
+    pub(crate) now: u64,
 }
 
 impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
@@ -281,13 +283,16 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
             let quiet = state.is_quiet().then_some(state);
             if quiet.is_some() {
                 // SAFETY: quiet under the claim: the consumer side is ours.
-                let head = unsafe { group.head() };
+                let mut head = unsafe { group.head_end() };
                 if producer.tail.is_detached() {
                     *producer.tail = self.back.segment_for(index, producer.flags, self.pool);
-                    *head = *producer.tail;
+                    head = *producer.tail;
                 } else {
-                    End::rewind(producer.tail, head);
+                    End::rewind(producer.tail, &mut head);
                 }
+                head.set_stamp(self.now);
+                // SAFETY: as above.
+                unsafe { group.set_head(head) };
             }
             self.scratch.touched.push(Touched { group: NonNull::from(group), quiet });
         }

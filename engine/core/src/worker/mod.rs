@@ -36,6 +36,7 @@ use crate::{
     },
     shard::demux::Scratch,
     sync::{Ordering, mutant, sized},
+    watch::{hot_keys::Sampler, pace::Pace},
 };
 
 /// Steps between two looks at the timers and at another worker.
@@ -80,6 +81,10 @@ pub(crate) struct Worker<K, T, W: Work<K, T>> {
     runs_bulk: std::cell::Cell<bool>,
     /// The token of a group that goes on with its round, and what it was admitted with.
     again: Option<Unit>,
+    pub(crate) pace: Pace,
+    pub(crate) sampler: Sampler,
+    #[cfg(feature = "metrics")]
+    pub(crate) recorder: crate::watch::recorder::Times,
     kept: Option<Admitted>,
 }
 
@@ -97,6 +102,7 @@ where
         let workers = core.hands.len();
         let post = NonNull::from(&*core.front.ready.posts[id]);
         let hand = NonNull::from(&*core.hands[id]);
+        let pace = Pace::new(core.settings.watch.timing, core.front.ready.clock.now());
         Self {
             core,
             post,
@@ -119,6 +125,10 @@ where
             rounds: 1,
             runs_bulk: std::cell::Cell::new(false),
             again: None,
+            pace,
+            sampler: Sampler::new(),
+            #[cfg(feature = "metrics")]
+            recorder: crate::watch::recorder::Times::new(),
             kept: None,
         }
     }
@@ -172,7 +182,11 @@ where
         // Nothing to do is the time to look at what is looked at seldom.
         let more = self.fire_timers() | self.core.feed_starved();
         let next = if more { self.next() } else { None };
-        next.or_else(|| self.take_bulk(self.core.front.ready.bulk.as_ref()?))
+        let next = next.or_else(|| self.take_bulk(self.core.front.ready.bulk.as_ref()?));
+        if next.is_none() {
+            self.pace.pause();
+        }
+        next
     }
 
     /// The next group of the bulk class, which then runs.
@@ -223,6 +237,8 @@ where
             core.front.ready.wake_near(self.id);
             return;
         }
+        let is_bulk = shares.class(key) == Class::Bulk;
+        let before = self.post().counters.ended();
         self.rounds = shares.weight(key);
         self.turn(token);
         while let Some(unit) = self.again.take() {
@@ -231,6 +247,9 @@ where
             self.turn(unsafe { RunToken::new(link.cast(), &core.front.ready) });
         }
         self.rounds = 1;
+        if is_bulk {
+            self.post().counters.add_bulk(before);
+        }
     }
 
     fn next(&mut self) -> Option<Unit> {

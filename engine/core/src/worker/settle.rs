@@ -53,6 +53,14 @@ pub(crate) struct Settled {
     pub(crate) throttled: Option<Duration>,
 }
 
+impl Settled {
+    /// Attempts that failed, for good or not.
+    #[inline(always)]
+    pub(crate) fn failures(&self) -> u32 {
+        self.removed - self.done + self.retries
+    }
+}
+
 /// The fate of one task.
 enum Fate {
     Done,

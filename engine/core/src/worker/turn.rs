@@ -51,14 +51,18 @@ where
             return;
         };
         let group = token.group();
-        // SAFETY: we hold the token, and this is the one reference.
-        let head = unsafe { group.head() };
+        // SAFETY: we hold the token, and put the head back below.
+        let mut head = unsafe { group.head_end() };
         let since = if core.settings.flush > Duration::ZERO {
             (core.front.ready.clock.now() / 1_000_000) as u32
         } else {
             0
         };
-        let settled = self.dispatch(group, head, leave.tasks);
+        let begun = self.begin_dispatch(group, head, leave.tasks);
+        let settled = self.dispatch(group, &mut head, leave.tasks);
+        // SAFETY: as above.
+        unsafe { group.set_head(head) };
+        self.end_dispatch(group, begun, &settled);
         add(&self.post().counters.turns, 1);
         let halts = matches!(settled.next, Next::HaltGroup);
         if halts {
@@ -75,6 +79,9 @@ where
         if after.is_full() && after.count() <= core.settings.low_mark() {
             core.relieve(pointer);
         }
+        if !after.is_idle() && settled.removed > 0 {
+            head.set_stamp(self.pace.now);
+        }
         match settled.next {
             Next::HaltGroup => {
                 core.held.units.lock().push(token.rest());
@@ -90,7 +97,7 @@ where
                 if core.settings.flush > Duration::ZERO && after.count() < core.settings.batch =>
             {
                 // SAFETY: we hold the token.
-                let head = unsafe { token.group().head() };
+                let mut head = unsafe { token.group().head_end() };
                 if head.trouble().is_some() {
                     // A task that stood behind a retried one is held, and its wait is over by now.
                     self.queue(token.rest());
@@ -147,7 +154,8 @@ where
         let key = unsafe { group.key() };
         let mut settled = super::settle::Settled::default();
         let mut planned = most;
-        if head.trouble().is_some() {
+        if let Some(trouble) = head.trouble() {
+            self.hand().note_attempt(trouble);
             planned = self.resolve_held(key, head, most, &mut settled);
             if planned == 0 {
                 return settled;
