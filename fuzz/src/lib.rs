@@ -5,6 +5,7 @@
 //! `seeds/` stay of use.
 
 pub mod bytes;
+pub mod flow;
 pub mod map;
 pub mod ready_list;
 pub mod ring;

@@ -1,5 +1,6 @@
 //! `experiment`: the classic one. 100,000 tasks of 200 groups, each 5 ms + U(0, 10 ms) at a downstream that takes 20 at a time
-//! and rejects the next at once. A plain pool with one queue, a lock per group, and Bgrp.
+//! and rejects the next at once. A plain pool with one queue, a lock per group, and Bgrp: with as many workers as calls in flight, with a limit,
+//! and with the cap hidden from it.
 //!
 //! Definitions. *Physical limit*: the sum of all sleeps / calls in flight. *Latency* of a task: from the start of the experiment
 //! (when everything is waiting already) to the end of its call. *Out of order*: a task whose call ended after
@@ -16,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bgrp::{Engine, Workers};
+use bgrp::{Engine, InFlight, Outcome, Workers};
 use serde_json::json;
 
 use crate::{
@@ -71,10 +72,17 @@ impl Downstream {
     }
 
     fn call(&self, call: Call) {
-        while self.in_flight.fetch_add(1, SeqCst) >= CAP {
+        while !self.try_call(call) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// `false`: rejected.
+    fn try_call(&self, call: Call) -> bool {
+        if self.in_flight.fetch_add(1, SeqCst) >= CAP {
             self.in_flight.fetch_sub(1, SeqCst);
             self.throttled.fetch_add(1, SeqCst);
-            std::thread::sleep(Duration::from_millis(1));
+            return false;
         }
         let (inside, latest) = &self.groups[call.group as usize];
         if inside.fetch_add(1, SeqCst) > 0 {
@@ -89,6 +97,7 @@ impl Downstream {
         self.in_flight.fetch_sub(1, SeqCst);
         self.done.fetch_add(1, SeqCst);
         histogram::record(self.start.elapsed().as_nanos() as u64);
+        true
     }
 }
 
@@ -127,18 +136,38 @@ fn pool(calls: &[Call], threads: usize, locks: bool, downstream: &Downstream) {
     });
 }
 
-fn bgrp(
-    calls: &[Call],
-    in_flight: usize,
-    batch: usize,
-    downstream: &Arc<Downstream>,
-) -> Result<(), Box<dyn Error>> {
+/// How Bgrp keeps to the cap.
+#[derive(Clone, Copy)]
+enum Keeps {
+    /// As many workers as calls in flight, batches of so many.
+    Workers(usize, usize),
+    /// More workers than that, and a limit in flight.
+    Limit(u32),
+    /// The cap is hidden: it is found by what the downstream rejects.
+    Adaptive,
+}
+
+/// Workers where a limit, and not their number, keeps to the cap.
+const MANY: usize = 64;
+
+fn bgrp(calls: &[Call], keeps: Keeps, downstream: &Arc<Downstream>) -> Result<(), Box<dyn Error>> {
     let own = downstream.clone();
-    let engine = Engine::<u32, Call>::builder()
-        .workers(Workers::fixed(in_flight))
-        .batch_size(batch)
-        .capacity(1 << 14)
-        .task_handler(move |(), call| own.call(**call))
+    let builder = Engine::<u32, Call>::builder().capacity(1 << 14);
+    let builder = match keeps {
+        Keeps::Workers(in_flight, batch) => {
+            builder.workers(Workers::fixed(in_flight)).batch_size(batch)
+        }
+        // A dispatch is one call, so that a limit of dispatches is one of calls.
+        Keeps::Limit(limit) => builder.workers(Workers::fixed(MANY)).batch_size(1).in_flight(limit),
+        Keeps::Adaptive => builder
+            .workers(Workers::fixed(MANY))
+            .batch_size(1)
+            .in_flight(InFlight::adaptive(1, 1_000)),
+    };
+    let engine = builder
+        .task_handler(move |(), call| {
+            if own.try_call(**call) { Outcome::Done } else { Outcome::Throttled(Duration::ZERO) }
+        })
         .build()?;
     for call in calls {
         engine.submit(call.group, *call)?;
@@ -155,7 +184,7 @@ pub fn run(args: &Args, json: bool) -> Result<(), Box<dyn Error>> {
     let calls = calls(((100_000.0 * args.scale) as usize).max(GROUPS));
     let sleep: f64 = calls.iter().map(|call| call.sleep.as_secs_f64()).sum();
     let mut report = Report::new(json);
-    let mut cases: Vec<(String, usize, Option<usize>)> = vec![
+    let mut cases: Vec<(String, usize, Option<Keeps>)> = vec![
         ("A one queue, 20 threads".into(), 20, None),
         ("B lock per group, 20 threads".into(), 20, None),
     ];
@@ -164,20 +193,22 @@ pub fn run(args: &Args, json: bool) -> Result<(), Box<dyn Error>> {
             cases.push((
                 format!("C bgrp {in_flight} in flight, batch {batch}"),
                 in_flight,
-                Some(batch),
+                Some(Keeps::Workers(in_flight, batch)),
             ));
         }
     }
-    for (name, in_flight, batch) in cases {
+    cases.push(("C bgrp limit 20, 64 workers".into(), 20, Some(Keeps::Limit(20))));
+    cases.push(("C bgrp adaptive, 64 workers".into(), 20, Some(Keeps::Adaptive)));
+    for (name, in_flight, keeps) in cases {
         if args.system.as_ref().is_some_and(|wanted| !name.contains(wanted.as_str())) {
             continue;
         }
         process::reset_peak();
         let before = process::resident_bytes();
         let downstream = Arc::new(Downstream::new());
-        match batch {
+        match keeps {
             None => pool(&calls, in_flight, name.starts_with('B'), &downstream),
-            Some(batch) => bgrp(&calls, in_flight, batch, &downstream)?,
+            Some(keeps) => bgrp(&calls, keeps, &downstream)?,
         }
         let seconds = downstream.start.elapsed().as_secs_f64();
         let memory = process::peak_bytes().saturating_sub(before);

@@ -1,33 +1,24 @@
-//! How an engine is described, and how the description is checked.
+//! How an engine is described: the settings and their defaults. Those of flow control are in builder/limits.rs.
+//! builder/check.rs says their bounds, builder/assemble.rs puts the engine together.
 
-use std::{fmt, hash::Hash, sync::Arc, time::Duration};
+mod assemble;
+mod check;
+mod limits;
 
-use ahash::RandomState;
+use std::{fmt, hash::Hash, time::Duration};
 
+use self::assemble::{Assemble, Kit};
 use crate::{
     batch::Batch,
-    core::{Core, Settings},
     engine::Engine,
     error::BuildError,
-    flow::{
-        adaptive::{self, InFlight},
-        exhausted::OnExhausted,
-        rate::Rate,
-        retry::Retry,
-        share::{Class, Shares},
-    },
-    front::{self, Front},
+    flow::{adaptive::InFlight, exhausted::OnExhausted, rate::Rate, retry::Retry, share::Shares},
     handler::{EachBatch, EachTask, Work},
-    ingress::ring::Ring,
     outcome::{IntoOutcomes, Outcome},
-    ready::{Ready, deque::Deque, link::Unit, overflow::Overflow},
     sim::Sim,
-    sync::sized,
     task::Task,
-    time::clock::{Clock, MonotonicClock, VirtualClock},
+    topology::{Snapshot, Workers},
     watch::WatchSettings,
-    topology::{CpuList, MAX_WORKERS, Plan, Snapshot, Workers, memory::on_node_of},
-    worker::{Worker, pool, steal::PATIENCE},
 };
 
 /// Settings of an engine, before its state and handler are known.
@@ -134,51 +125,6 @@ impl<K, T, S> Builder<K, T, S> {
     /// Groups that may exist before idle ones are reclaimed, with their state. Default 2^20.
     pub fn idle_groups(mut self, groups: usize) -> Self {
         self.draft.idle_groups = groups;
-        self
-    }
-
-    /// How many dispatches (or tasks) may be in flight downstream, however many workers there are. A group that waits for a permit
-    /// holds no worker; permits are given first come, first served. A plain number counts dispatches. Default: no limit. To change
-    /// while running: [`Engine::set_in_flight`].
-    pub fn in_flight(mut self, limit: impl Into<InFlight>) -> Self {
-        self.draft.in_flight = Some(limit.into());
-        self
-    }
-
-    /// How many tasks a second may be started, all groups together. Groups over the rate wait in order and hold no worker.
-    /// Default: no limit. To change while running: [`Engine::set_rate`].
-    pub fn rate(mut self, rate: Rate) -> Self {
-        self.draft.rate = Some(rate);
-        self
-    }
-
-    /// How many tasks a second each single group may start. A group over its rate slows no other. Default: no limit. To change while
-    /// running: [`Engine::set_group_rate`].
-    pub fn group_rate(mut self, rate: Rate) -> Self {
-        self.draft.group_rate = Some(rate);
-        self
-    }
-
-    /// Batches that a group may run in one round, one after the other, before it goes behind all that are ready: 1 (the default) to
-    /// 1,000. Asked at each dispatch; a panic counts as 1.
-    ///
-    /// ```
-    /// # use bgrp::Engine;
-    /// let engine = Engine::<String, u32>::builder()
-    ///     .weight(|merchant: &String| if merchant.starts_with("premium") { 4 } else { 1 })
-    ///     .task_handler(|_, _| ())
-    ///     .build()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn weight(mut self, weight: impl Fn(&K) -> u32 + Send + Sync + 'static) -> Self {
-        self.draft.shares.set_weight(weight);
-        self
-    }
-
-    /// Which groups go first, for workers and for permits. Bulk groups run when no interactive one is ready, and one time in eight in any
-    /// case. Asked at each dispatch; a panic counts as interactive. Default: all are interactive.
-    pub fn class(mut self, class: impl Fn(&K) -> Class + Send + Sync + 'static) -> Self {
-        self.draft.shares.set_class(class);
         self
     }
 
@@ -315,179 +261,6 @@ where
         self.draft.check()?;
         Ok(self.work.sim(self.draft, seed))
     }
-}
-
-/// Knows the kind of work; everything outside does not need to.
-trait Assemble<K, T> {
-    fn engine(self: Box<Self>, draft: Draft<K, T>) -> Result<Engine<K, T>, BuildError>;
-    fn sim(self: Box<Self>, draft: Draft<K, T>, seed: u64) -> Sim<K, T>;
-}
-
-struct Kit<W>(W);
-
-impl<K, T, W> Assemble<K, T> for Kit<W>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    T: Send + 'static,
-    W: Work<K, T>,
-{
-    fn engine(self: Box<Self>, draft: Draft<K, T>) -> Result<Engine<K, T>, BuildError> {
-        let name = draft.thread_name.clone();
-        let clock = Arc::new(MonotonicClock::new());
-        // Under shuttle a run is its seed, and nothing else.
-        let hasher =
-            if cfg!(shuttle) { RandomState::with_seeds(1, 2, 3, 4) } else { RandomState::new() };
-        let seed = hasher.hash_one(0u64);
-        let (core, workers) = draft.assemble(self.0, clock, hasher, seed, PATIENCE);
-        let threads = pool::start(workers, &name)?;
-        Ok(Engine::assemble(core.front.clone(), core, threads))
-    }
-
-    fn sim(self: Box<Self>, draft: Draft<K, T>, seed: u64) -> Sim<K, T> {
-        let clock = VirtualClock::new();
-        // The same keys in the same shards, run after run.
-        let hasher = RandomState::with_seeds(seed, 1, 2, 3);
-        let (core, workers) = draft.assemble(self.0, Arc::new(clock.clone()), hasher, seed, 0);
-        Sim::new(core, workers, clock)
-    }
-}
-
-/// Shards per worker that has a CPU of its own. Eight was 1.35 times as fast as four in a prototype: more shards, less
-/// waiting for a claim and shorter delays behind a preempted producer.
-const SHARDS_PER_CPU: usize = sized(8, 1);
-/// Cells of a shard's ring; a quarter of it was 0.8 times as fast in a prototype.
-const RING: usize = sized(4_096, 4);
-/// Cells of one lane in one shard.
-const LANE: usize = sized(4_096, 2);
-/// Records per claim: 64 was 1.4 times as slow with tiny tasks in a prototype, 1,024 isolated worse.
-const CHUNK: u32 = sized(256, 3) as u32;
-
-type Assembled<K, T, W> = (Arc<Core<K, T, W>>, Vec<Worker<K, T, W>>);
-
-impl<K, T> Draft<K, T> {
-    fn check(&mut self) -> Result<(), BuildError> {
-        let bound = |field, value: usize, least: usize, most: usize, bounds| {
-            if (least..=most).contains(&value) {
-                Ok(())
-            } else {
-                Err(BuildError::OutOfBounds { field, value: value.to_string(), bounds })
-            }
-        };
-        if let Workers::Fixed(n) = self.workers {
-            bound("workers", n, 1, MAX_WORKERS, "between 1 and 1024")?;
-        }
-        bound("batch_size", self.batch_size, 1, 1 << 16, "between 1 and 65536")?;
-        bound("capacity", self.capacity, 64, 1 << 30, "between 64 and 1073741824")?;
-        bound("group_capacity", self.group_capacity, 1, 1 << 30, "between 1 and 1073741824")?;
-        if self.flush_interval > Duration::from_secs(3_600) {
-            return Err(BuildError::OutOfBounds {
-                field: "flush_interval",
-                value: format!("{:?}", self.flush_interval),
-                bounds: "at most one hour",
-            });
-        }
-        if self.spin > Duration::from_secs(1) {
-            return Err(BuildError::OutOfBounds {
-                field: "spin",
-                value: format!("{:?}", self.spin),
-                bounds: "at most one second",
-            });
-        }
-        if self.time_budget.is_zero() {
-            return Err(BuildError::OutOfBounds {
-                field: "time_budget",
-                value: "zero".to_owned(),
-                bounds: "more than zero",
-            });
-        }
-        if self.retry.limit() == 0 {
-            return Err(BuildError::OutOfBounds {
-                field: "retry",
-                value: "0 attempts".to_owned(),
-                bounds: "at least 1 attempt (1 means no retry)",
-            });
-        }
-        self.in_flight.map_or(Ok(()), adaptive::check)?;
-        self.rate.map_or(Ok(()), |rate| rate.check("rate"))?;
-        self.group_rate.map_or(Ok(()), |rate| rate.check("group_rate"))?;
-        if let Some(cpus) = self.cpus.take() {
-            let machine = self.machine.take().unwrap_or_else(Snapshot::read).restricted_to(&cpus);
-            if machine.mask.is_empty() {
-                return Err(BuildError::OutOfBounds {
-                    field: "cpus",
-                    value: CpuList(&cpus).to_string(),
-                    bounds: "CPUs that are online and in the affinity mask of the process",
-                });
-            }
-            self.machine = Some(machine);
-        }
-        Ok(())
-    }
-
-    fn assemble<W>(
-        self,
-        work: W,
-        clock: Arc<dyn Clock>,
-        hasher: RandomState,
-        seed: u64,
-        patience: u64,
-    ) -> Assembled<K, T, W>
-    where
-        K: Hash + Eq + Send + Sync + 'static,
-        T: Send + 'static,
-        W: Work<K, T>,
-    {
-        let machine = self.machine.unwrap_or_else(Snapshot::read);
-        let plan = Plan::new(&machine, self.workers);
-        let plan = if self.pin { plan } else { plan.unpinned() };
-        let workers = plan.workers.len();
-        let busy = workers.min(plan.effective_cpus.max(1));
-        let shards =
-            (SHARDS_PER_CPU * busy).next_power_of_two().min(prev_power_of_two(self.capacity / 8));
-        let ring = prev_power_of_two(self.capacity / 2 / shards).min(RING);
-        let settings = Settings {
-            batch: self.batch_size as u32,
-            flush: self.flush_interval,
-            budget: self.time_budget,
-            chunk: CHUNK,
-            // Where workers share processors one that stands has lost its own, probably.
-            patience: if plan.spin { patience } else { 0 },
-            spin: if plan.spin { self.spin.as_nanos() as u64 } else { 0 },
-            room: sized(self.capacity - ring * shards, 8) as u64,
-            group_capacity: self.group_capacity as u32,
-            idle_groups: self.idle_groups as u64,
-            lane: LANE.min(ring),
-            retry: self.retry,
-            on_exhausted: self.on_exhausted,
-            in_flight: self.in_flight,
-            rate: self.rate,
-            group_rate: self.group_rate,
-            shares: self.shares,
-            watch: self.watch,
-        };
-        let deques: Vec<Deque<Unit>> = (0..workers).map(|_| Deque::new_fifo()).collect();
-        let stealers = deques.iter().map(Deque::stealer).collect();
-        let mut ready = Ready::new(stealers, clock);
-        ready.idle.on_nodes(&plan);
-        ready.bulk = settings.shares.has_classes().then(Overflow::new);
-        let home = |shard| front::home(shard, workers);
-        let rings = on_node_of(&plan, shards, home, || Ring::new(ring, 0));
-        let front = Front::new(rings, workers, ready, hasher);
-        let core = Arc::new(Core::new(front, work, settings, plan));
-        let workers = deques
-            .into_iter()
-            .enumerate()
-            .map(|(id, deque)| {
-                let own = seed.wrapping_add((id as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-                Worker::new(core.clone(), id, deque, own)
-            })
-            .collect();
-        (core, workers)
-    }
-}
-
-fn prev_power_of_two(n: usize) -> usize {
-    1 << n.max(1).ilog2()
 }
 
 impl<K, T, S> fmt::Debug for Builder<K, T, S> {

@@ -19,7 +19,7 @@ use crate::{
     sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence, mutant},
     time::timers::Timers,
     topology::{Plan, memory::Home},
-    watch::{WatchSettings, hot_keys::Sketches, lanes::LaneBook},
+    watch::{WatchSettings, hot_keys::Sketches, lanes::LaneBook, stats::Counters},
 };
 
 /// The builder's settings, checked.
@@ -187,6 +187,12 @@ impl<K, T> Hand<K, T> {
         NonNull::new(self.group.load(Ordering::SeqCst))
     }
 
+    /// The worker thread has left its loop: it touches nothing any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        // ORDERING: SeqCst: its Acquire pairs with the Release of the store at the end of worker/pool.rs.
+        self.gone.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn lay_down(&self) {
         // ORDERING: Release: who finds the hand empty (close) sees all that was done to the group.
         let order = if mutant("hand-lay-relaxed") { Ordering::Relaxed } else { Ordering::Release };
@@ -348,6 +354,13 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
     /// Tasks that ended. Read it before [`Core::accepted`] where the two are compared.
     pub(crate) fn settled(&self) -> u64 {
         self.front.ready.posts.iter().map(|post| post.counters.settled()).sum()
+    }
+
+    /// The sum of one counter of all workers.
+    pub(crate) fn total(&self, of: fn(&Counters) -> &AtomicU64) -> u64 {
+        let posts = self.front.ready.posts.iter();
+        // ORDERING: Acquire, as in `Counters::settled`: what is accepted is read later, so no backlog is below zero.
+        posts.map(|post| of(&post.counters).load(Ordering::Acquire)).sum()
     }
 
     /// Tasks that a submit accepted.

@@ -137,7 +137,15 @@ where
                 let lane = Arc::new(Lane::new(self.settings.lane));
                 // Before it can have records.
                 self.lanes.add(lane.clone());
-                back.lock().lanes.push(lane.clone());
+                let mut back = back.lock();
+                // A look does it too, but nobody looks at a shard to which nothing is submitted.
+                back.remove_spent_lanes();
+                let gone = std::mem::take(&mut back.gone_lanes);
+                back.lanes.push(lane.clone());
+                drop(back);
+                if gone > 0 {
+                    self.lanes.spent(gone);
+                }
                 lane
             })
             .collect()
@@ -173,6 +181,7 @@ where
     }
 
     fn orphan(&self) {
+        // ORDERING: SeqCst: this, the fence of `notify` in `Worker::lie_down`, what is settled; pairs with the load there.
         self.orphaned.store(true, Ordering::SeqCst);
         self.front.ready.idle.wake_all(0);
     }

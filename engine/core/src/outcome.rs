@@ -93,6 +93,7 @@ impl std::error::Error for Failure {}
 /// assert_eq!(Outcome::from(Err::<(), _>("no route")), Outcome::Retry(Failure::new("no route")));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Outcome {
     /// Finished. The task is dropped.
     Done,

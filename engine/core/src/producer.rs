@@ -131,3 +131,25 @@ impl<K, T> fmt::Debug for Producer<K, T> {
         f.debug_struct("Producer").field("lanes", &self.lanes.len()).finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::{Engine, Workers};
+
+    #[test]
+    fn lanes_of_producers_that_are_gone_go_with_the_next_one_where_no_task_comes() {
+        // Only a look at a shard took them away, and nobody looks at a shard to which nothing is submitted: a producer for each
+        // request that submits to few keys kept its lanes in all other shards for ever.
+        let engine = Engine::<u64, u64>::builder()
+            .workers(Workers::fixed(1))
+            .task_handler(|_, _| ())
+            .build()
+            .expect("valid settings");
+        let gone: Vec<_> = engine.producer().lanes.iter().map(Arc::downgrade).collect();
+        let next = engine.producer();
+        assert!(gone.iter().all(|lane| lane.strong_count() == 0));
+        assert!(next.lanes.iter().all(|lane| Arc::strong_count(lane) == 2), "its own stay");
+    }
+}

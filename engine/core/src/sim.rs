@@ -87,6 +87,7 @@ where
     ) -> Self {
         for hand in &core.hands {
             // No thread has to be waited for.
+            // ORDERING: SeqCst, as in worker/pool.rs; there is one thread here.
             hand.gone.store(true, Ordering::SeqCst);
         }
         let front = core.front.clone();

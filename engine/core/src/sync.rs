@@ -8,7 +8,7 @@
 //!   `false`.
 //! * [`sized`] makes rings, chunks and lists tiny under loom and shuttle, so that short runs reach their ends.
 //! * [`instant`] is the time of deadlines, which under shuttle passes in steps (sync/virtual_time.rs).
-//! * [`rmw_then_load_fence`] and friends say where a read-modify-write stands for a full barrier.
+//! * [`seqcst_for_loom`] is the fence that a SeqCst access stands for, under loom, which takes it for AcqRel.
 
 #[cfg(loom)]
 mod seen;

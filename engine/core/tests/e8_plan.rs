@@ -2,8 +2,8 @@
 
 mod machines;
 
-use bgrp::topology::{Cpu, Distance, FULL_CAPACITY, Near, Node, Plan, Snapshot, Workers};
-use machines::{cpus, machine, sane_plan, tiers};
+use bgrp::topology::{Distance, FULL_CAPACITY, Near, Node, Plan, Snapshot, Workers};
+use machines::{cpus, cpus_of, machine, sane_plan, tiers};
 use proptest::prelude::*;
 
 #[test]
@@ -203,18 +203,7 @@ fn any_machine() -> impl Strategy<Value = Snapshot> {
         prop::collection::vec(prop::collection::vec(10u32..40, 0..6), 0..5),
     )
         .prop_map(|(cpus, mask, whole, known, quota, distances)| {
-            let cpus: Vec<Cpu> = cpus
-                .into_iter()
-                .map(|(id, (core, package, l3, node, capacity, online))| Cpu {
-                    id,
-                    core,
-                    package,
-                    l3,
-                    node,
-                    capacity,
-                    online,
-                })
-                .collect();
+            let cpus = cpus_of(cpus);
             let nodes = distances
                 .into_iter()
                 .enumerate()

@@ -2,8 +2,8 @@
 
 mod machines;
 
-use bgrp::topology::{Cpu, Node, Snapshot, Workers};
-use machines::{Tree, machine, sane_plan, sane_snapshot};
+use bgrp::topology::{Node, Snapshot, Workers};
+use machines::{Tree, cpus_of, machine, sane_plan, sane_snapshot};
 use proptest::prelude::*;
 
 #[test]
@@ -112,18 +112,8 @@ fn sane_machine() -> impl Strategy<Value = Snapshot> {
         prop::collection::vec("\\PC*|[ -~\\\\\n\r]*", 0..4),
     )
         .prop_map(|(cpus, mask, known, quota, distance, notes)| {
-            let cpus: Vec<Cpu> = cpus
-                .into_iter()
-                .map(|(id, (core, package, l3, node, capacity, online))| Cpu {
-                    id,
-                    core,
-                    package,
-                    l3,
-                    node: node * 2 + 1,
-                    capacity,
-                    online,
-                })
-                .collect();
+            let mut cpus = cpus_of(cpus);
+            cpus.iter_mut().for_each(|cpu| cpu.node = cpu.node * 2 + 1);
             let node = |at: usize| Node {
                 id: at * 2 + 1,
                 cpus: cpus.iter().filter(|cpu| cpu.node == at * 2 + 1).map(|cpu| cpu.id).collect(),

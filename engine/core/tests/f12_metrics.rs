@@ -112,10 +112,14 @@ fn the_recorder_is_told_what_the_figures_say() {
     let book = recording.book();
     assert_eq!(book.labels, 0, "no key in a label");
     for name in book.counters.keys().chain(book.gauges.keys()).chain(book.histograms.keys()) {
-        let (unit, text) = book.described.get(name).unwrap_or_else(|| panic!("{name} is not described"));
+        let (unit, text) =
+            book.described.get(name).unwrap_or_else(|| panic!("{name} is not described"));
         assert!(unit.is_some() && !text.is_empty(), "{name}");
     }
-    assert_eq!(book.described.len(), book.counters.len() + book.gauges.len() + book.histograms.len());
+    assert_eq!(
+        book.described.len(),
+        book.counters.len() + book.gauges.len() + book.histograms.len()
+    );
 }
 
 fn gauge(recording: &Recording, name: &str) -> f64 {

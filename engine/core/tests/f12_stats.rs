@@ -225,7 +225,10 @@ fn histograms_hold_every_dispatch_and_tell_its_time() {
     assert_eq!(begun.len(), 200);
     waits_exact.record(Duration::ZERO, 1);
     assert!(times.queue_wait.max() <= exact.sum(), "nothing waits longer than all that ran");
-    assert!(times.queue_wait.quantile(0.0) == Duration::ZERO, "the first of a look waits for nothing");
+    assert!(
+        times.queue_wait.quantile(0.0) == Duration::ZERO,
+        "the first of a look waits for nothing"
+    );
 }
 
 #[test]
@@ -314,7 +317,8 @@ fn the_page_for_prometheus_agrees_with_the_figures() {
     }
     for line in page.lines().filter(|line| !line.starts_with('#')) {
         let name = line.split(['{', ' ']).next().expect("a name");
-        let name = ["_bucket", "_sum", "_count"].iter().fold(name, |n, s| n.strip_suffix(s).unwrap_or(n));
+        let name =
+            ["_bucket", "_sum", "_count"].iter().fold(name, |n, s| n.strip_suffix(s).unwrap_or(n));
         assert_eq!(page.matches(&format!("# TYPE {name} ")).count(), 1, "{name}");
         assert_eq!(page.matches(&format!("# HELP {name} ")).count(), 1, "{name}");
     }

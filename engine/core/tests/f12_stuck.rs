@@ -4,7 +4,10 @@ mod common;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, atomic::{AtomicU64, Ordering::SeqCst}},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
     time::Duration,
 };
 
@@ -218,13 +221,14 @@ fn tasks_that_no_worker_takes_in_are_told() {
 #[test]
 fn a_group_that_gets_on_is_never_told_however_long_it_is_busy() {
     // One group gets a task a second for an hour, each of which fails once, while its backlog never runs dry; another gets stuck.
-    let mut sim = base()
-        .retry(Retry::fixed(100 * MS).attempts(1_000_000))
-        .task_handler(|(), task| {
-            if *task.key() == 2 || task.attempt() == 1 { Err("once") } else { Ok(()) }
-        })
-        .build_sim(1)
-        .expect("valid settings");
+    let mut sim =
+        base()
+            .retry(Retry::fixed(100 * MS).attempts(1_000_000))
+            .task_handler(|(), task| {
+                if *task.key() == 2 || task.attempt() == 1 { Err("once") } else { Ok(()) }
+            })
+            .build_sim(1)
+            .expect("valid settings");
     for _ in 0..600 {
         sim.submit(1, 0).expect("room");
     }
@@ -290,7 +294,13 @@ fn failures_and_rate_are_found_among_many_keys() {
         .build_sim(1)
         .expect("valid settings");
     for n in 0..20_000u32 {
-        let key = if n % 100 == 0 { 77 } else if n % 4 == 0 { 5 } else { 100 + n % 5_000 };
+        let key = if n % 100 == 0 {
+            77
+        } else if n % 4 == 0 {
+            5
+        } else {
+            100 + n % 5_000
+        };
         sim.submit(key, n).expect("room");
         if n % 500 == 0 {
             sim.run();

@@ -105,18 +105,30 @@ fn failing() -> Sim<&'static str, u32> {
 #[test]
 fn each_dispatch_has_a_span_with_key_size_and_attempt() {
     let lines = traced(Level::DEBUG, || run(failing(), &[("a", 0), ("a", 0), ("b", 1)]));
-    assert_eq!(with(&lines, &["span dispatch", "key=\"a\"", "tasks=2", "attempt=1"]), 1, "{lines:#?}");
+    assert_eq!(
+        with(&lines, &["span dispatch", "key=\"a\"", "tasks=2", "attempt=1"]),
+        1,
+        "{lines:#?}"
+    );
     assert_eq!(with(&lines, &["span dispatch", "key=\"b\"", "attempt=1"]), 1, "{lines:#?}");
     assert_eq!(with(&lines, &["span dispatch", "key=\"b\"", "attempt=2"]), 1, "{lines:#?}");
     assert_eq!(with(&lines, &["span dispatch", "group="]), 3, "{lines:#?}");
-    assert_eq!(with(&lines, &["DEBUG", "will be retried", "key=\"b\"", "tasks=1", "inside=1"]), 1, "{lines:#?}");
+    assert_eq!(
+        with(&lines, &["DEBUG", "will be retried", "key=\"b\"", "tasks=1", "inside=1"]),
+        1,
+        "{lines:#?}"
+    );
 }
 
 #[test]
 fn what_fails_for_good_halts_or_is_throttled_is_told_at_its_level() {
     let tasks = [("bad", 3), ("bad", 0), ("slow", 2), ("good", 0)];
     let lines = traced(Level::DEBUG, || run(failing(), &tasks));
-    assert_eq!(with(&lines, &["WARN", "failed for good", "key=\"bad\"", "tasks=1"]), 1, "{lines:#?}");
+    assert_eq!(
+        with(&lines, &["WARN", "failed for good", "key=\"bad\"", "tasks=1"]),
+        1,
+        "{lines:#?}"
+    );
     assert_eq!(with(&lines, &["ERROR", "group halted", "key=\"bad\""]), 1, "{lines:#?}");
     assert!(with(&lines, &["DEBUG", "throttled", "key=\"slow\""]) >= 1, "{lines:#?}");
     // Whoever wants warnings gets no spans.
@@ -146,7 +158,10 @@ fn a_slow_dispatch_is_told_and_a_fast_one_is_not() {
         .trace_keys()
         .slow_dispatch(Duration::from_secs(1))
         .task_handler(move |(), task| {
-            lock(&moved).as_ref().expect("set below").advance(Duration::from_millis((**task).into()));
+            lock(&moved)
+                .as_ref()
+                .expect("set below")
+                .advance(Duration::from_millis((**task).into()));
         })
         .build_sim(1)
         .expect("valid settings");

@@ -114,7 +114,12 @@ fn yesterdays_hot_key_is_forgotten() {
     let mut rng = Rng(6);
     feed(&mut sim, 50_000, &mut rng, |_| 1);
     sim.advance(Duration::from_secs(60));
-    feed(&mut sim, 50_000, &mut rng, |rng| if rng.below(2) == 0 { 2 } else { 3 + rng.below(9_999) });
+    feed(
+        &mut sim,
+        50_000,
+        &mut rng,
+        |rng| if rng.below(2) == 0 { 2 } else { 3 + rng.below(9_999) },
+    );
     let hot = sim.engine().hot_keys(2);
     assert_eq!(hot[0].key, 2);
     assert!((hot[0].share - 0.5).abs() < 0.1, "{}", hot[0]);

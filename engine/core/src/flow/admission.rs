@@ -56,6 +56,14 @@ pub(crate) struct Feedback {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Alarm(pub(crate) Option<u64>);
 
+/// What came of asking for a dispatch.
+#[must_use]
+pub(crate) enum Entered<'a, K, T> {
+    Starts(RunToken<'a, K, T>, Admitted),
+    /// The token is in a queue.
+    Waits(Alarm),
+}
+
 /// What the limits are now, and what waits for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -181,18 +189,17 @@ impl<K, T> State<K, T> {
         class: Class,
         count: u32,
         now: u64,
-    ) -> Result<(RunToken<'a, K, T>, Admitted), Alarm> {
+    ) -> Entered<'a, K, T> {
         // I2. Whoever waits has an alarm set, or a dispatch under way will pump (I3).
-        let refused = if self.waiting() > 0 {
-            NotYet(None)
-        } else {
+        let mut refused = NotYet(None);
+        if self.waiting() == 0 {
             match self.admit(count, now) {
-                Ok(admitted) => return Ok((token, admitted)),
-                Err(refused) => refused,
+                Ok(admitted) => return Entered::Starts(token, admitted),
+                Err(why) => refused = why,
             }
-        };
+        }
         self.queues[class as usize].push(token.rest());
-        Err(refused.0.map_or(Alarm(None), |at| self.alarm_at(at, now)))
+        Entered::Waits(refused.0.map_or(Alarm(None), |at| self.alarm_at(at, now)))
     }
 
     fn alarm_at(&mut self, at: u64, now: u64) -> Alarm {
@@ -211,6 +218,14 @@ impl<K, T> State<K, T> {
         );
         self.batches -= 1;
         self.tasks -= admitted.tasks;
+    }
+
+    /// As if it had never been admitted.
+    fn take_back(&mut self, admitted: &Admitted) {
+        self.give_back(admitted);
+        if let Some((meter, bucket)) = &mut self.rate {
+            meter.put_back(bucket, admitted.tasks);
+        }
     }
 
     /// What the downstream answered.
@@ -261,10 +276,17 @@ impl<K, T> Admission<K, T> {
         class: Class,
         count: u32,
         now: u64,
-    ) -> Result<(RunToken<'a, K, T>, Admitted), Alarm> {
+    ) -> Entered<'a, K, T> {
         let mut state = self.state.lock();
         if let Some(admitted) = state.granted.remove(&token.as_ptr()) {
-            return Ok((token, admitted));
+            if now < state.paused_until {
+                // The downstream was throttled since: it is the first again of those who wait.
+                state.take_back(&admitted);
+                state.queues[class as usize].push_first(token.rest());
+                let until = state.paused_until;
+                return Entered::Waits(state.alarm_at(until, now));
+            }
+            return Entered::Starts(token, admitted);
         }
         state.try_enter(token, class, count, now)
     }
@@ -279,15 +301,15 @@ impl<K, T> Admission<K, T> {
         count: u32,
         now: u64,
         out: &mut Chain,
-    ) -> Result<(RunToken<'a, K, T>, Admitted), Alarm> {
+    ) -> Entered<'a, K, T> {
         let mut state = self.state.lock();
         state.learn(Feedback::default(), now);
         state.give_back(&admitted);
         if let Ok(admitted) = state.admit(count, now) {
-            return Ok((token, admitted));
+            return Entered::Starts(token, admitted);
         }
         state.queues[class as usize].push(token.rest());
-        Err(state.pump(now, out))
+        Entered::Waits(state.pump(now, out))
     }
 
     /// The dispatch is over; who may go now comes into `out`.
@@ -320,8 +342,17 @@ impl<K, T> Admission<K, T> {
         let mut state = self.state.lock();
         let Some(admitted) = state.granted.remove(&group) else { return Alarm(None) };
         // Not a word about the downstream: it was not called.
-        state.give_back(&admitted);
+        state.take_back(&admitted);
         state.pump(now, out)
+    }
+
+    /// The engine is halted, and nothing in hand: whoever waits here, or has a grant, does not run. Their tasks lie in their blocks.
+    pub(crate) fn end(&self) {
+        let mut state = self.state.lock();
+        state.queues = Default::default();
+        for admitted in std::mem::take(&mut state.granted).into_values() {
+            state.give_back(&admitted);
+        }
     }
 
     /// From now on so much may be in flight; `None`: no limit.
@@ -350,7 +381,8 @@ impl<K, T> Admission<K, T> {
     /// has been let go.
     pub(crate) fn why(&self, group: usize, now: u64) -> Option<Why> {
         let state = self.state.lock();
-        if state.waiting() == 0 || state.granted.keys().any(|granted| granted.addr().get() == group) {
+        if state.waiting() == 0 || state.granted.keys().any(|granted| granted.addr().get() == group)
+        {
             return None;
         }
         let left = |at: u64| Duration::from_nanos(at.saturating_sub(now));

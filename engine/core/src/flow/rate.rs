@@ -142,6 +142,12 @@ impl Meter {
         bucket.full_at = bucket.full_at.max(u128::from(now) * PS) + self.interval * tokens;
     }
 
+    /// A dispatch of `tasks` that was counted does not start.
+    pub(crate) fn put_back(&self, bucket: &mut Bucket, tasks: u32) {
+        let tokens = u128::from(self.tokens(tasks));
+        bucket.full_at = bucket.full_at.saturating_sub(self.interval * tokens);
+    }
+
     /// The bucket is full at `now`: nothing need be remembered of it.
     pub(crate) fn is_full(bucket: &Bucket, now: u64) -> bool {
         bucket.full_at <= u128::from(now) * PS

@@ -25,7 +25,7 @@ use crate::{
     outcome::drop_quietly,
     ready::link::Chain,
     shard::demux::{Demux, Scratch},
-    sync::{Ordering, mutant, yield_now},
+    sync::{mutant, yield_now},
 };
 
 /// After a deadline short handlers get this long to come back, so that `running` speaks of long ones.
@@ -110,17 +110,11 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
     pub(crate) fn hands_at_rest(&self, deadline: Option<Instant>) -> HashSet<NonNull<Group<K, T>>> {
         // Until the deadline a handler may still come back; after it only engine code is waited for.
         let deadline = deadline.map(|end| end.max(crate::sync::instant() + GRACE));
-        self.watch.wait_until(deadline, || {
-            self.hands.iter().all(|hand| hand.gone.load(Ordering::SeqCst))
-        });
+        self.watch.wait_until(deadline, || self.hands.iter().all(|hand| hand.is_gone()));
         self.watch.wait_until(None, || {
-            self.hands.iter().all(|hand| hand.gone.load(Ordering::SeqCst) || hand.holds().is_some())
+            self.hands.iter().all(|hand| hand.is_gone() || hand.holds().is_some())
         });
-        self.hands
-            .iter()
-            .filter(|hand| !hand.gone.load(Ordering::SeqCst))
-            .filter_map(|hand| hand.holds())
-            .collect()
+        self.hands.iter().filter(|hand| !hand.is_gone()).filter_map(|hand| hand.holds()).collect()
     }
 }
 
@@ -134,12 +128,12 @@ where
     pub(crate) fn stop(&self, deadline: Option<Instant>) -> CloseReport<K, T> {
         self.halt();
         let running = self.hands_at_rest(deadline);
+        self.admission.end();
         let left = self.collect(&running);
-        let counters = || self.front.ready.posts.iter().map(|post| &post.counters);
         CloseReport {
-            done: counters().map(|c| c.done.load(Ordering::Acquire)).sum(),
-            failed: counters().map(|c| c.failed.load(Ordering::Acquire)).sum(),
-            retries: counters().map(|c| c.retries.load(Ordering::Acquire)).sum(),
+            done: self.total(|c| &c.done),
+            failed: self.total(|c| &c.failed),
+            retries: self.total(|c| &c.retries),
             left,
             running: running.len(),
         }

@@ -23,6 +23,8 @@ impl Status {
 
     /// Running to draining; later states stay. Each ring is closed by its own bit (ingress/ring.rs).
     pub(crate) fn drain(&self) {
+        // ORDERING: SeqCst: followed by a heavy barrier and a look at which lanes are being pushed to (lifecycle/close.rs); a
+        // producer stores that it pushes, pays the light barrier, then loads the status.
         self.0.fetch_max(DRAINING, Ordering::SeqCst);
     }
 

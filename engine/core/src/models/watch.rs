@@ -31,8 +31,8 @@ fn drain() {
     });
 }
 
-/// The question of who waits takes claims (`Core::accepted`), and a worker notifies while it holds one (held tasks in
-/// `Worker::publish`): so nothing is asked under the watch's own lock.
+/// The question of who waits takes claims (`Core::accepted`), and a worker may notify while it holds one: so nothing is
+/// asked under the watch's own lock.
 #[test]
 fn drain_and_claim() {
     check(ALL, || {

@@ -150,6 +150,12 @@ impl Chain {
         (first.addr().get() & SHARD == 0).then(|| first.cast())
     }
 
+    /// Puts a unit before what is here.
+    pub(crate) fn push_first(&mut self, unit: Unit) {
+        // SAFETY: it was a unit, and is one again when it leaves the chain.
+        unsafe { self.push_front(unit.into_raw()) };
+    }
+
     /// Moves all of `other` behind what is here.
     pub(crate) fn append(&mut self, other: &mut Chain) {
         if other.first.is_null() {

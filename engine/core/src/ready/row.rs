@@ -14,7 +14,7 @@
 //! | who | does | then looks |
 //! |---|---|---|
 //! | owner | `at = i + 1`, light barrier | at `limit`: above `i`, slot `i` is its own; else it asks under the lock |
-//! | thief, under the lock | `limit = 0`, heavy barrier | at `at`: from there up to the old limit all slots are its own, or a share of them; the new `limit` says which are not |
+//! | thief, under the lock | `limit = 0`, heavy barrier | at `at`: from there up to the old limit all slots are its own; the new `limit` is where they begin |
 //! | owner, under the lock | writes slots, `at = 0`, `limit = n` | |
 //!
 //! Invariants:

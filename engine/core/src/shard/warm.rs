@@ -33,13 +33,15 @@ impl Warm {
     /// `index` gets a segment now. Returns the group whose place it took.
     #[inline]
     pub(crate) fn admit(&mut self, index: u32) -> Option<u32> {
-        let Some(place) = self.ring.get_mut(self.next) else {
-            self.ring.push(index);
-            self.next = self.ring.len() % WARM;
-            return None;
-        };
-        self.next = (self.next + 1) % WARM;
-        Some(std::mem::replace(place, index))
+        let at = self.next;
+        self.next = if at + 1 == WARM { 0 } else { at + 1 };
+        match self.ring.get_mut(at) {
+            Some(place) => Some(std::mem::replace(place, index)),
+            None => {
+                self.ring.push(index);
+                None
+            }
+        }
     }
 
     /// The group lost its place while it was busy: somebody looks at it again later.

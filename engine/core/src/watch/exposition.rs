@@ -41,23 +41,55 @@ const fn figure(
 pub(crate) const FIGURES: &[Figure] = {
     use Kind::{Counter, Gauge};
     &[
-        figure("bgrp_tasks_accepted_total", Counter, "Tasks that a submit accepted.", |s| s.accepted),
+        figure("bgrp_tasks_accepted_total", Counter, "Tasks that a submit accepted.", |s| {
+            s.accepted
+        }),
         figure("bgrp_tasks_done_total", Counter, "Tasks that ended as done.", |s| s.done),
         figure("bgrp_tasks_failed_total", Counter, "Tasks that failed for good.", |s| s.failed),
         figure("bgrp_retries_total", Counter, "Attempts followed by another one.", |s| s.retries),
-        figure("bgrp_dead_letters_total", Counter, "Tasks that a dead-letter sink took.", |s| s.dead_lettered),
-        figure("bgrp_throttled_total", Counter, "Dispatches that a downstream throttled.", |s| s.throttled),
+        figure("bgrp_dead_letters_total", Counter, "Tasks that a dead-letter sink took.", |s| {
+            s.dead_lettered
+        }),
+        figure("bgrp_throttled_total", Counter, "Dispatches that a downstream throttled.", |s| {
+            s.throttled
+        }),
         figure("bgrp_dispatches_total", Counter, "Turns of a group.", |s| s.dispatches),
-        figure("bgrp_bulk_dispatches_total", Counter, "Turns of a group of the bulk class.", |s| s.bulk.dispatches),
-        figure("bgrp_bulk_tasks_done_total", Counter, "Tasks of the bulk class that ended as done.", |s| s.bulk.done),
-        figure("bgrp_claims_total", Counter, "Chunks of records that a worker took from a shard.", |s| s.claims),
-        figure("bgrp_groups_made_total", Counter, "Groups made since the start.", |s| s.groups_made),
+        figure("bgrp_bulk_dispatches_total", Counter, "Turns of a group of the bulk class.", |s| {
+            s.bulk.dispatches
+        }),
+        figure(
+            "bgrp_bulk_tasks_done_total",
+            Counter,
+            "Tasks of the bulk class that ended as done.",
+            |s| s.bulk.done,
+        ),
+        figure(
+            "bgrp_claims_total",
+            Counter,
+            "Chunks of records that a worker took from a shard.",
+            |s| s.claims,
+        ),
+        figure("bgrp_groups_made_total", Counter, "Groups made since the start.", |s| {
+            s.groups_made
+        }),
         figure("bgrp_backlog_tasks", Gauge, "Tasks accepted and not ended.", Stats::backlog),
-        figure("bgrp_ingress_tasks", Gauge, "Tasks accepted and not yet in their groups.", Stats::ingress),
+        figure(
+            "bgrp_ingress_tasks",
+            Gauge,
+            "Tasks accepted and not yet in their groups.",
+            Stats::ingress,
+        ),
         figure("bgrp_held_tasks", Gauge, "Tasks in halted groups.", |s| s.held),
         figure("bgrp_running_dispatches", Gauge, "Dispatches that run.", |s| s.running),
-        figure("bgrp_running_tasks", Gauge, "Tasks of the dispatches that run.", |s| s.running_tasks),
-        figure("bgrp_waiting_groups", Gauge, "Groups that wait for a permit, the rate or a throttled downstream.", |s| s.waiting),
+        figure("bgrp_running_tasks", Gauge, "Tasks of the dispatches that run.", |s| {
+            s.running_tasks
+        }),
+        figure(
+            "bgrp_waiting_groups",
+            Gauge,
+            "Groups that wait for a permit, the rate or a throttled downstream.",
+            |s| s.waiting,
+        ),
         figure("bgrp_groups", Gauge, "Groups that exist, idle ones included.", |s| s.groups),
         figure("bgrp_group_bytes", Gauge, "Bytes of control blocks and maps.", |s| s.group_bytes),
         figure("bgrp_sleeping_workers", Gauge, "Workers that sleep.", |s| s.sleeping_workers),
@@ -137,13 +169,19 @@ mod tests {
     #[test]
     fn every_figure_of_the_reference_is_exposed_and_every_exposed_one_is_in_the_reference() {
         let reference = include_str!("../../../../docs/reference/metrics.md");
-        let named: Vec<&str> = FIGURES.iter().map(|f| f.name).chain([QUEUE_WAIT.0, BATCH_TIME.0]).collect();
+        let named: Vec<&str> =
+            FIGURES.iter().map(|f| f.name).chain([QUEUE_WAIT.0, BATCH_TIME.0]).collect();
         for name in &named {
             assert!(reference.contains(&format!("| `{name}` |")), "{name} is not in the reference");
         }
         assert_eq!(reference.matches("| `bgrp_").count(), named.len());
         for figure in FIGURES {
-            assert_eq!(figure.name.ends_with("_total"), figure.kind == Kind::Counter, "{}", figure.name);
+            assert_eq!(
+                figure.name.ends_with("_total"),
+                figure.kind == Kind::Counter,
+                "{}",
+                figure.name
+            );
         }
     }
 }

@@ -297,7 +297,10 @@ mod tests {
         assert_eq!(merged.since(&a).count(), b.count());
         assert_eq!(merged.since(&a).sum(), b.sum());
         assert_eq!(both.buckets().map(|bucket| bucket.count).sum::<u64>(), 4_000);
-        assert_eq!(both.count_below(at(1_000)), both.buckets().filter(|b| b.to <= at(1_000)).map(|b| b.count).sum());
+        assert_eq!(
+            both.count_below(at(1_000)),
+            both.buckets().filter(|b| b.to <= at(1_000)).map(|b| b.count).sum()
+        );
     }
 
     #[test]
@@ -310,6 +313,10 @@ mod tests {
         let mut read = Histogram::new();
         recorder.read_into(&mut read);
         assert_eq!(read, direct);
-        assert_eq!(read.quantile(1.0), Duration::from_nanos(1 << 50), "the last bucket has no middle");
+        assert_eq!(
+            read.quantile(1.0),
+            Duration::from_nanos(1 << 50),
+            "the last bucket has no middle"
+        );
     }
 }

@@ -16,13 +16,7 @@ use std::{
 };
 
 use super::sketch::{Counted, HALF_LIFE, ROOM, Sketch};
-use crate::{
-    Engine,
-    group::block::Group,
-    handler::Work,
-    outcome::drop_quietly,
-    worker::Worker,
-};
+use crate::{Engine, group::block::Group, handler::Work, outcome::drop_quietly, worker::Worker};
 
 /// Looks of which one is sampled, on average.
 const GAP: u64 = 4;

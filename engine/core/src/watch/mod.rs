@@ -67,7 +67,12 @@ pub(crate) trait Watched<K, T> {
     /// Copies of what each worker has seen, halved to this moment.
     fn sketches(&self) -> Vec<Sketches<K, T>>;
     /// Shows the key of a group that is still the one with these hash bits, with what is to be seen of it if it is busy.
-    fn show(&self, group: NonNull<Group<K, T>>, hash: u32, visit: &mut dyn FnMut(&K, Option<Sight>));
+    fn show(
+        &self,
+        group: NonNull<Group<K, T>>,
+        hash: u32,
+        visit: &mut dyn FnMut(&K, Option<Sight>),
+    );
     /// Since the engine's clock began, in ns.
     fn now(&self) -> u64;
     /// Fills in what only the places know where tokens wait: how long still, and which attempt.

@@ -135,7 +135,13 @@ pub struct Stuck<K> {
 impl<K: fmt::Debug> fmt::Display for Stuck<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (tasks, s) = (self.backlog, if self.backlog == 1 { "" } else { "s" });
-        write!(f, "{:?}: {tasks} task{s}, no progress for {}: {}", self.key, Short(self.age), self.why)?;
+        write!(
+            f,
+            "{:?}: {tasks} task{s}, no progress for {}: {}",
+            self.key,
+            Short(self.age),
+            self.why
+        )?;
         match self.attempt {
             Some(attempt) if attempt > 1 => write!(f, " (attempt {attempt})"),
             _ => Ok(()),
@@ -258,7 +264,9 @@ impl<K: Clone, T> Engine<K, T> {
                 top.push((TopGroup { key, backlog, age, share, why: None }, sight));
             });
         }
-        control.explain(&mut top.iter_mut().filter_map(|(_, sight)| sight.as_mut()).collect::<Vec<_>>());
+        control.explain(
+            &mut top.iter_mut().filter_map(|(_, sight)| sight.as_mut()).collect::<Vec<_>>(),
+        );
         top.into_iter()
             .map(|(group, sight)| TopGroup { why: sight.map(|sight| sight.why), ..group })
             .collect()

@@ -84,7 +84,12 @@ where
     T: Send + 'static,
     W: Work<K, T>,
 {
-    pub(crate) fn begin_span(&self, group: &Group<K, T>, mut head: End<T>, tasks: u32) -> DispatchSpan {
+    pub(crate) fn begin_span(
+        &self,
+        group: &Group<K, T>,
+        mut head: End<T>,
+        tasks: u32,
+    ) -> DispatchSpan {
         let show = self.core().settings.watch.trace.show;
         let attempt = || {
             let first = head.trouble().as_ref().and_then(|trouble| trouble.marks.first());
@@ -113,9 +118,11 @@ where
         settled: &Settled,
     ) {
         let trace = &self.core().settings.watch.trace;
-        let took = timed.map(|(start, _)| Duration::from_nanos(self.pace.now.saturating_sub(start)));
+        let took =
+            timed.map(|(start, _)| Duration::from_nanos(self.pace.now.saturating_sub(start)));
         let slow = trace.slow.zip(took).filter(|(limit, took)| took > limit);
-        let quiet = settled.failures() == 0 && settled.throttled.is_none() && settled.next == Next::Go;
+        let quiet =
+            settled.failures() == 0 && settled.throttled.is_none() && settled.next == Next::Go;
         if !quiet || slow.is_some() {
             self.tell(group, slow.map(|(_, took)| took), settled);
         }

@@ -188,7 +188,8 @@ where
 
     fn sketches(&self) -> Vec<Sketches<K, T>> {
         let now = self.now();
-        let mut all: Vec<_> = self.sketches.iter().map(|sketches| sketches.lock().clone()).collect();
+        let mut all: Vec<_> =
+            self.sketches.iter().map(|sketches| sketches.lock().clone()).collect();
         for sketches in &mut all {
             sketches.load.decay(now);
             sketches.failures.decay(now);
@@ -196,7 +197,12 @@ where
         all
     }
 
-    fn show(&self, group: NonNull<Group<K, T>>, hash: u32, visit: &mut dyn FnMut(&K, Option<Sight>)) {
+    fn show(
+        &self,
+        group: NonNull<Group<K, T>>,
+        hash: u32,
+        visit: &mut dyn FnMut(&K, Option<Sight>),
+    ) {
         let _claim = self.backs[self.front.shard_of(hash)].lock();
         // SAFETY: blocks live as long as the engine and stay in their shard, whose claim we hold.
         let group = unsafe { group.as_ref() };

@@ -1,12 +1,15 @@
 //! A turn before it begins: may the group be dispatched now, and how many of its tasks? And after it: who may go next.
 
-use std::{hash::Hash, time::Duration};
+use std::{hash::Hash, ptr::NonNull, time::Duration};
 
 use super::Worker;
 use crate::{
     core::Core,
-    flow::admission::{Admitted, Alarm, Feedback},
-    group::{block::Place, token::RunToken},
+    flow::admission::{Admitted, Alarm, Entered, Feedback},
+    group::{
+        block::{Group, Place},
+        token::RunToken,
+    },
     handler::Work,
     ready::link::Chain,
     time::timers::Entry,
@@ -44,9 +47,16 @@ where
     /// The group does not run after all: what it was admitted with goes back.
     #[cold]
     pub(crate) fn forgo(&mut self, token: &RunToken<'_, K, T>) {
+        let kept = self.kept.take();
+        self.forgo_grant(token.as_ptr(), kept);
+    }
+
+    fn forgo_grant(&self, group: NonNull<Group<K, T>>, kept: Option<Admitted>) {
         let core = self.core();
-        drop(Leave { tasks: 0, core, admitted: self.kept.take() });
-        core.change_limits(|now, ready| core.admission.forgo(token.as_ptr(), now, ready));
+        drop(Leave { tasks: 0, core, admitted: kept });
+        if core.admission.is_active() {
+            core.change_limits(|now, ready| core.admission.forgo(group, now, ready));
+        }
     }
 
     #[cold]
@@ -65,12 +75,13 @@ where
             let setting = rates.setting();
             let (most, at) = rates.ready_at(shard, group.addr().get(), tasks);
             if at > now {
+                // The rate went down while it had its permit: others need that meanwhile.
+                self.forgo_grant(group, kept);
                 token.group().set_place(Place::GroupRate);
                 let entry = Entry::Rate(token.rest(), at);
                 // Where the rate was changed meanwhile, it asks again at once.
                 let call = core.timers.add([(at, entry)], || rates.setting() != setting);
                 core.front.ready.call_keeper(call);
-                drop(kept.map(|admitted| Leave { tasks, core, admitted: Some(admitted) }));
                 return None;
             }
             tasks = most;
@@ -90,12 +101,12 @@ where
                 self.queue_all(&mut ready);
             }
             match entered {
-                Ok((ours, admitted)) => {
+                Entered::Starts(ours, admitted) => {
                     token = ours;
                     leave.tasks = admitted.tasks.min(tasks);
                     leave.admitted = Some(admitted);
                 }
-                Err(alarm) => {
+                Entered::Waits(alarm) => {
                     core.set_alarm(alarm);
                     return None;
                 }

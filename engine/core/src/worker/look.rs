@@ -70,7 +70,7 @@ where
             core.lanes.spent(gone_lanes);
         }
         if held {
-            // Not under the claim: who waits for a drain takes claims under the lock of the watch.
+            // Not under the claim, which who waits for a drain takes next.
             self.core().watch.notify();
         }
 

@@ -97,6 +97,7 @@ where
         std::process::abort();
     }
     worker.hand_over();
+    // ORDERING: SeqCst: its Release hands all that this worker did to who waits for its end (lifecycle/close.rs).
     core.hands[worker.id].gone.store(true, Ordering::SeqCst);
     core.watch.notify();
     drop(worker);
@@ -190,6 +191,8 @@ where
         let core = self.core();
         let ready = &core.front.ready;
         core.watch.notify();
+        // ORDERING: SeqCst: what this worker settled, the fence of `notify`, this load; who orphans the engine stores the mark,
+        // fences in the same place, and looks at what is settled. So the last of them sees both.
         if core.orphaned.load(Ordering::SeqCst) && core.is_drained() {
             core.halt();
         }

@@ -8,6 +8,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bgrp::topology::{Cpu, Node, Plan, Snapshot, Workers};
 
+/// Core, package, last-level cache, node, capacity, online.
+pub type Parts = (usize, usize, usize, usize, u32, bool);
+
+/// CPUs as a strategy makes them, by their numbers.
+pub fn cpus_of(parts: impl IntoIterator<Item = (usize, Parts)>) -> Vec<Cpu> {
+    let cpu = |(id, (core, package, l3, node, capacity, online))| Cpu {
+        id,
+        core,
+        package,
+        l3,
+        node,
+        capacity,
+        online,
+    };
+    parts.into_iter().map(cpu).collect()
+}
+
 /// A tree like `/sys` and `/proc`, written for one test and removed after it.
 pub struct Tree(pub PathBuf);
 
