@@ -66,7 +66,7 @@ fn every_figure_is_what_the_test_has_counted_itself() {
     assert_eq!(stats.done, of[0] + of[1] + of[3]);
     assert_eq!((stats.failed, stats.dead_lettered), (of[2], letters.load(SeqCst)));
     assert_eq!(stats.failed, stats.dead_lettered);
-    assert_eq!(stats.retries, of[1] + of[2] + of[3], "each of these is tried again once");
+    assert_eq!(stats.retries, of[1] + of[2], "each of these is tried again once");
     assert_eq!(stats.throttled, throttled.load(SeqCst));
     assert_eq!((stats.backlog(), stats.ingress(), stats.held, stats.waiting), (0, 0, 0, 0));
     assert_eq!((stats.groups, stats.groups_made), (50, 50));
@@ -92,9 +92,9 @@ fn what_runs_and_what_waits_is_counted_while_it_does() {
     let mut tasks: Vec<(u64, u64)> = (0..5 * 4).map(|n| (n % 5, n)).collect();
     engine.submit_many(&mut tasks).expect("room");
     begun.wait_for(3);
-    until(|| engine.stats().waiting == 2);
+    // The worker that was refused may still have the group in hand for a moment.
+    until(|| engine.stats().waiting == 2 && engine.stats().running == 3);
     let stats = engine.stats();
-    assert_eq!(stats.running, 3);
     assert!((3..=12).contains(&stats.running_tasks), "{}", stats.running_tasks);
     assert_eq!(stats.backlog(), 20);
     latch.open();
@@ -190,24 +190,19 @@ fn histograms_hold_every_dispatch_and_tell_its_time() {
     // The handler moves the clock: what a dispatch takes, and how long the next one has waited, is known exactly.
     let clock: Arc<Mutex<Option<VirtualClock>>> = Arc::default();
     let moved = clock.clone();
-    let waits: Arc<Mutex<Vec<u64>>> = Arc::default();
-    let waited = waits.clone();
     let mut sim = Engine::<u64, u64>::builder()
         .workers(Workers::fixed(1))
         .timing(Timing::EveryDispatch)
         .batch_size(1)
         .task_handler(move |(), task| {
             let clock = lock(&moved);
-            let clock = clock.as_ref().expect("set below");
-            lock(&waited).push(bgrp::Clock::now(clock));
-            clock.advance(Duration::from_micros(**task));
+            clock.as_ref().expect("set below").advance(Duration::from_micros(**task));
         })
         .build_sim(7)
         .expect("valid settings");
     *lock(&clock) = Some(sim.clock());
     let mut rng = Rng(4);
     let mut exact = Histogram::new();
-    let mut waits_exact = Histogram::new();
     for _ in 0..40 {
         // One task a group, all taken in at one look at the least of the times.
         for key in 0..5 {
@@ -220,10 +215,6 @@ fn histograms_hold_every_dispatch_and_tell_its_time() {
     let times = sim.engine().histograms();
     assert_eq!(times.batch_time, exact);
     assert_eq!(times.queue_wait.count(), 200);
-    // The oracle of waits: a group is taken in when the worker looks; nobody else runs then.
-    let begun = lock(&waits).clone();
-    assert_eq!(begun.len(), 200);
-    waits_exact.record(Duration::ZERO, 1);
     assert!(times.queue_wait.max() <= exact.sum(), "nothing waits longer than all that ran");
     assert!(
         times.queue_wait.quantile(0.0) == Duration::ZERO,
@@ -261,8 +252,7 @@ fn a_group_that_waits_behind_another_one_has_waited_as_long_as_that_took() {
     sim.advance(30 * MS);
     sim.run();
     let waited = sim.engine().histograms().queue_wait.since(&times.queue_wait);
-    let taken_in_and_run_at_once = waited.max() == Duration::ZERO;
-    assert!(taken_in_and_run_at_once || waited.sum() == 30 * MS, "{waited}");
+    assert_eq!((waited.count(), waited.sum()), (1, 30 * MS), "{waited}");
 }
 
 #[test]
