@@ -143,9 +143,7 @@ where
                 let gone = std::mem::take(&mut back.gone_lanes);
                 back.lanes.push(lane.clone());
                 drop(back);
-                if gone > 0 {
-                    self.lanes.spent(gone);
-                }
+                self.lanes.retire(gone);
                 lane
             })
             .collect()

@@ -150,6 +150,6 @@ mod tests {
         let gone: Vec<_> = engine.producer().lanes.iter().map(Arc::downgrade).collect();
         let next = engine.producer();
         assert!(gone.iter().all(|lane| lane.strong_count() == 0));
-        assert!(next.lanes.iter().all(|lane| Arc::strong_count(lane) == 2), "its own stay");
+        assert!(next.lanes.iter().all(|lane| Arc::strong_count(lane) == 3), "its own stay");
     }
 }

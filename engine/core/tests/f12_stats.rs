@@ -10,7 +10,9 @@ use std::{
     time::Duration,
 };
 
-use bgrp::{Class, Engine, Histogram, OnExhausted, Outcome, Retry, Timing, VirtualClock, Workers};
+use bgrp::{
+    Class, Engine, Failure, Histogram, OnExhausted, Outcome, Retry, Timing, VirtualClock, Workers,
+};
 use common::{Count, LONG, Latch, MS, Rng, lock, until, watch};
 
 #[test]
@@ -28,8 +30,8 @@ fn every_figure_is_what_the_test_has_counted_itself() {
             Ok::<(), std::io::Error>(())
         }))
         .task_handler(move |(), task| match **task {
-            1 if task.attempt() == 1 => Outcome::Retry("once".into()),
-            2 => Outcome::Retry("always".into()),
+            1 if task.attempt() == 1 => Outcome::Retry(Failure::new("once")),
+            2 => Outcome::Retry(Failure::new("always")),
             3 => {
                 **task = 0;
                 seen.fetch_add(1, SeqCst);
@@ -206,7 +208,8 @@ fn histograms_hold_every_dispatch_and_tell_its_time() {
     for _ in 0..40 {
         // One task a group, all taken in at one look at the least of the times.
         for key in 0..5 {
-            let took = 1 + rng.below(1 << rng.below(20));
+            let scale = rng.below(20);
+            let took = 1 + rng.below(1 << scale);
             exact.record(Duration::from_micros(took), 1);
             sim.submit(rng.next() << 3 | key, took).expect("room");
         }

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use bgrp::{Engine, OnExhausted, Outcome, Retry, Sim, VirtualClock, Workers};
+use bgrp::{Engine, Failure, OnExhausted, Outcome, Retry, Sim, VirtualClock, Workers};
 use common::{Log, MS, lock};
 use tracing::{
     Event, Level, Metadata, Subscriber,
@@ -93,10 +93,10 @@ fn failing() -> Sim<&'static str, u32> {
         .on_exhausted(OnExhausted::halt_group())
         .task_handler(|(), task| match **task {
             0 => Outcome::Done,
-            1 if task.attempt() == 1 => Outcome::Retry("once".into()),
+            1 if task.attempt() == 1 => Outcome::Retry(Failure::new("once")),
             1 => Outcome::Done,
             2 => Outcome::Throttled(MS),
-            _ => Outcome::Retry("always".into()),
+            _ => Outcome::Retry(Failure::new("always")),
         })
         .build_sim(1)
         .expect("valid settings")
@@ -157,6 +157,7 @@ fn a_slow_dispatch_is_told_and_a_fast_one_is_not() {
         .workers(Workers::fixed(1))
         .trace_keys()
         .slow_dispatch(Duration::from_secs(1))
+        .batch_size(1)
         .task_handler(move |(), task| {
             lock(&moved)
                 .as_ref()

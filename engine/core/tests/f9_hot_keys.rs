@@ -30,7 +30,8 @@ fn feed(
         sim.submit(key, n).expect("room");
         if piece == 0 {
             sim.run();
-            piece = 1 + rng.below(1 + rng.below(3_000));
+            let most = 1 + rng.below(3_000);
+            piece = 1 + rng.below(most);
         }
         piece -= 1;
     }

@@ -56,7 +56,7 @@ pub(crate) struct Back<K, T, S> {
     /// When a look left records behind, in ns; 0: the last one left none.
     pub(crate) left_at: u64,
     /// Lanes that were let go of and not reported yet.
-    pub(crate) gone_lanes: usize,
+    pub(crate) gone_lanes: Vec<Arc<Lane<K, T>>>,
     /// Groups ever made.
     pub(crate) made: u64,
     /// As many of them have paid for a sweep (shard/reclaim.rs).
@@ -82,7 +82,7 @@ impl<K, T, S> Back<K, T, S> {
             counted: 0,
             told: Told::default(),
             left_at: 0,
-            gone_lanes: 0,
+            gone_lanes: Vec::new(),
             made: 0,
             swept: 0,
         }
@@ -163,9 +163,14 @@ impl<K, T, S> Back<K, T, S> {
 
     /// Lanes whose producer is gone and whose records were taken.
     pub(crate) fn remove_spent_lanes(&mut self) {
-        let before = self.lanes.len();
-        self.lanes.retain(|lane| !lane.is_spent());
-        self.gone_lanes += before - self.lanes.len();
+        let gone_lanes = &mut self.gone_lanes;
+        self.lanes.retain(|lane| {
+            let spent = lane.is_spent();
+            if spent {
+                gone_lanes.push(lane.clone());
+            }
+            !spent
+        });
     }
 
     /// A lane has a record.

@@ -188,7 +188,8 @@ impl<K, T> Merged<K, T> {
     pub(crate) fn share(&self, counted: Counted) -> (f64, f64) {
         let total = self.total.max(1) as f64;
         let sketch = counted.error as f64 / 2.0 / total;
-        let share = (counted.most as f64 / total - sketch).clamp(0.0, 1.0);
+        let middle = 2 * counted.most - counted.error;
+        let share = (middle as f64 / 2.0 / total).clamp(0.0, 1.0);
         // Of a share that is near 0 or 1 the draws say less than their formula does.
         let odds = (share * (1.0 - share)).max(1.0 / self.draws.max(1.0)).min(0.25);
         (share, (sketch + 3.0 * (odds / self.draws.max(1.0)).sqrt()).min(1.0))

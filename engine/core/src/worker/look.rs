@@ -66,8 +66,8 @@ where
         back.left_at = if more { now } else { 0 };
         let gone_lanes = std::mem::take(&mut back.gone_lanes);
         drop(back);
-        if gone_lanes > 0 {
-            core.lanes.spent(gone_lanes);
+        if !gone_lanes.is_empty() {
+            core.lanes.retire(gone_lanes);
         }
         if held {
             // Not under the claim, which who waits for a drain takes next.
