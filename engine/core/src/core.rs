@@ -19,7 +19,12 @@ use crate::{
     sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence, mutant},
     time::timers::Timers,
     topology::{Plan, memory::Home},
-    watch::{WatchSettings, hot_keys::Sketches, lanes::LaneBook, stats::Counters},
+    watch::{
+        WatchSettings,
+        hot_keys::{Sketches, SketchesOfWorker},
+        lanes::LaneBook,
+        stats::Counters,
+    },
 };
 
 /// The builder's settings, checked.
@@ -80,7 +85,7 @@ pub(crate) struct Core<K, T, W: Work<K, T>> {
     /// Lanes of all shards, for who counts what was accepted.
     pub(crate) lanes: LaneBook<K, T>,
     /// Of each worker: who comes often, and who fails often (watch/hot_keys.rs).
-    pub(crate) sketches: Box<[CachePadded<Mutex<Sketches<K, T>>>]>,
+    pub(crate) sketches: Box<[SketchesOfWorker<K, T>]>,
     /// What each worker has in hand (lifecycle/close.rs).
     pub(crate) hands: Box<[CachePadded<Hand<K, T>>]>,
     /// Somebody waits for the end of all work.

@@ -316,6 +316,12 @@ impl<K, T> Touched<K, T> {
         unsafe { &*self.group.as_ptr() }
     }
 
+    /// It was idle when it was touched.
+    #[inline(always)]
+    pub(crate) fn was_quiet(&self) -> bool {
+        self.quiet.is_some()
+    }
+
     /// Claim holder: makes the tasks of this chunk countable.
     pub(crate) fn publish(&self) -> Grown {
         let group = self.group();

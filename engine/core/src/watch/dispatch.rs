@@ -2,9 +2,13 @@
 //!
 //! Cost where nothing is special: five stores and loads of lines that the worker has anyway, and one branch (pace.rs).
 
-use std::hash::Hash;
+use std::{hash::Hash, ptr::NonNull};
 
-use super::histogram::{Histograms, Recorder};
+use super::{
+    histogram::{Histograms, Recorder},
+    hot_keys::Id,
+    stats::add,
+};
 use crate::{
     group::{block::Group, ring::End},
     handler::Work,
@@ -32,8 +36,6 @@ impl Times {
 /// A dispatch that has begun.
 #[must_use]
 pub(crate) struct Begun {
-    /// When, and how long its group had waited, if it is timed.
-    timed: Option<(u64, u64)>,
     #[cfg(feature = "tracing")]
     span: super::trace::DispatchSpan,
 }
@@ -52,53 +54,57 @@ where
         head: End<T>,
         tasks: u32,
     ) -> Begun {
-        let timed = if self.pace.is_due() { Some(self.begin_timed(head)) } else { None };
+        if self.pace.is_due() {
+            self.begin_timed(head);
+        }
         self.hand().begins(self.pace.now, tasks);
         Begun {
-            timed,
             #[cfg(feature = "tracing")]
             span: self.begin_span(group, head, tasks),
         }
     }
 
     #[cold]
-    fn begin_timed(&mut self, head: End<T>) -> (u64, u64) {
-        let now = self.core().front.ready.clock.now();
-        self.pace.now = now;
-        (now, now.saturating_sub(head.stamp()))
+    fn begin_timed(&mut self, head: End<T>) {
+        self.pace.begin(self.core().front.ready.clock.now(), head.stamp());
     }
 
-    /// What came of it. The token is still in hand.
+    /// The handler is back, and the token still in hand.
+    #[cfg_attr(not(feature = "tracing"), expect(unused_variables))]
     #[inline(always)]
     pub(crate) fn end_dispatch(&mut self, group: &Group<K, T>, begun: Begun, settled: &Settled) {
-        if let Some((start, waited)) = begun.timed {
-            self.end_timed(start, waited);
-        }
-        if settled.failures() > 0 {
-            self.note_failures(group, settled.failures());
+        #[cfg(feature = "tracing")]
+        let began = self.pace.timed_since();
+        if self.pace.times() {
+            self.end_timed();
         }
         #[cfg(feature = "tracing")]
-        self.end_span(group, begun.span, begun.timed, settled);
+        self.end_span(group, begun.span, began, settled);
     }
 
     #[cold]
-    fn end_timed(&mut self, start: u64, waited: u64) {
-        let now = self.core().front.ready.clock.now();
-        let took = now.saturating_sub(start);
-        let stands_for = self.pace.timed(start, now);
+    fn end_timed(&mut self) {
+        let timed = self.pace.end(self.core().front.ready.clock.now());
         let times = &self.post().times;
-        times.queue_wait.record(waited, stands_for);
-        times.batch_time.record(took, stands_for);
+        times.queue_wait.record(timed.waited, timed.stands_for);
+        times.batch_time.record(timed.took, timed.stands_for);
         #[cfg(feature = "metrics")]
-        self.recorder.record(waited, took, stands_for);
+        self.recorder.record(timed);
     }
 
+    /// After the word was settled: attempts of the group have failed. The block may hold another group by now, which then gets
+    /// the blame for this once.
     #[cold]
-    fn note_failures(&mut self, group: &Group<K, T>, failures: u32) {
+    pub(crate) fn note_failures(&self, group: NonNull<Group<K, T>>, settled: &Settled) {
+        let counters = &self.post().counters;
+        add(&counters.failed, u64::from(settled.removed - settled.done));
+        add(&counters.retries, u64::from(settled.retries));
         // Whoever reads it holds it for some microseconds; failures of that moment are not worth a wait.
         if let Some(mut sketches) = self.core().sketches[self.id].try_lock() {
-            sketches.failures.draw(u64::from(failures), self.pace.now);
-            sketches.failures.add(super::hot_keys::Id::of(group), u64::from(failures));
+            let failures = u64::from(settled.failures());
+            sketches.failures.draw(failures, self.pace.now);
+            // SAFETY: blocks live as long as the engine; of the group only its hash bits are read, which are atomic.
+            sketches.failures.add(Id::of(unsafe { group.as_ref() }), failures);
         }
     }
 }

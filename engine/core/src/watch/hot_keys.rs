@@ -15,11 +15,15 @@ use std::{
     ptr::NonNull,
 };
 
+use crossbeam_utils::CachePadded;
+
 use super::sketch::{Counted, HALF_LIFE, ROOM, Sketch};
-use crate::{Engine, group::block::Group, handler::Work, outcome::drop_quietly, worker::Worker};
+use crate::{
+    Engine, group::block::Group, handler::Work, outcome::drop_quietly, sync::Mutex, worker::Worker,
+};
 
 /// Looks of which one is sampled, on average.
-const GAP: u64 = 4;
+const GAP: u64 = 8;
 /// Samples of one look, at most.
 const POINTS: u64 = 4;
 
@@ -58,6 +62,9 @@ pub(crate) struct Sketches<K, T> {
     /// Attempts that failed.
     pub(crate) failures: Sketch<Id<K, T>>,
 }
+
+/// Its lock is a leaf: the worker tries it and goes on without, a reader holds it for one copy.
+pub(crate) type SketchesOfWorker<K, T> = CachePadded<Mutex<Sketches<K, T>>>;
 
 impl<K, T> Clone for Sketches<K, T> {
     fn clone(&self) -> Self {
@@ -103,7 +110,7 @@ where
 
     #[inline(never)]
     fn sample_touched(&mut self, taken: u64) {
-        // 1 to 7: the mean is the gap.
+        // 1 to 15: the mean is the gap.
         self.sampler.left = 1 + self.random.next() % (2 * GAP - 1);
         let Some(mut sketches) = self.core().sketches[self.id].try_lock() else { return };
         let step = taken.div_ceil(POINTS);

@@ -6,7 +6,7 @@
 //! | `pace.rs`, `dispatch.rs`, `histogram.rs` | how long groups wait and dispatches take | each worker its own, at the dispatches that are timed |
 //! | `running.rs` | what is in each worker's hand, since when | the worker, at each dispatch |
 //! | `stuck.rs`, `walk.rs` | who does not get on, and why | nobody: read from words, places, stamps and hands under one claim at a time |
-//! | `sketch.rs`, `hot_keys.rs` | who comes most often | each worker its own, at one look in four |
+//! | `sketch.rs`, `hot_keys.rs` | who comes most often | each worker its own, at one look in eight |
 //! | `exposition.rs`, `trace.rs`, `recorder.rs` | the same for Prometheus, `tracing`, `metrics` | |
 //!
 //! Nothing here is asked when the engine decides anything.

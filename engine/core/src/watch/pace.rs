@@ -37,12 +37,24 @@ pub(crate) struct Pace {
     /// As `left` when it was set.
     period: u32,
     every: u32,
+    /// Of the dispatch that is timed: when it began, and how long its group had waited then.
+    start: u64,
+    waited: u64,
+}
+
+/// A dispatch that was timed, in ns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timed {
+    pub(crate) waited: u64,
+    pub(crate) took: u64,
+    /// Dispatches for which it stands.
+    pub(crate) stands_for: u64,
 }
 
 impl Pace {
     pub(crate) fn new(timing: Timing, now: u64) -> Self {
         let every = if timing == Timing::EveryDispatch { 1 } else { PERIOD };
-        Self { now, left: 1, period: 1, every }
+        Self { now, left: 1, period: 1, every, start: now, waited: 0 }
     }
 
     /// A dispatch begins. `true`: it is timed.
@@ -52,19 +64,37 @@ impl Pace {
         self.left == 0
     }
 
+    /// The clock says `now`, and a dispatch that is timed begins, of a group that has not got on since `stamp`.
+    pub(crate) fn begin(&mut self, now: u64, stamp: u64) {
+        (self.now, self.start, self.waited) = (now, now, now.saturating_sub(stamp));
+    }
+
+    /// The dispatch under way is timed.
+    #[inline(always)]
+    pub(crate) fn times(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Since when, if the dispatch under way is timed.
+    #[cfg(feature = "tracing")]
+    pub(crate) fn timed_since(&self) -> Option<u64> {
+        self.times().then_some(self.start)
+    }
+
     /// The worker found nothing to do: the next dispatch is timed, whenever that is.
     pub(crate) fn pause(&mut self) {
         self.period -= self.left - 1;
         self.left = 1;
     }
 
-    /// The timed dispatch is over; it took from `start` until `now`. Returns how many it stands for.
-    pub(crate) fn timed(&mut self, start: u64, now: u64) -> u64 {
-        let stands_for = self.period;
+    /// The timed dispatch is over.
+    pub(crate) fn end(&mut self, now: u64) -> Timed {
+        let took = now.saturating_sub(self.start);
+        let stands_for = u64::from(self.period);
         self.now = now;
-        self.period = if now.saturating_sub(start) >= LONG { 1 } else { self.every };
+        self.period = if took >= LONG { 1 } else { self.every };
         self.left = self.period;
-        u64::from(stands_for)
+        Timed { waited: self.waited, took, stands_for }
     }
 }
 
@@ -109,7 +139,8 @@ mod tests {
         for time in times {
             if pace.is_due() {
                 timed += 1;
-                stands_for += pace.timed(0, *time);
+                pace.begin(0, 0);
+                stands_for += pace.end(*time).stands_for;
             }
         }
         (timed, stands_for)

@@ -8,7 +8,10 @@ use metrics::{
     Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
 };
 
-use super::exposition::{BATCH_TIME, FIGURES, Kind, QUEUE_WAIT};
+use super::{
+    exposition::{BATCH_TIME, FIGURES, Kind, QUEUE_WAIT},
+    pace::Timed,
+};
 use crate::Engine;
 
 /// The histograms of one worker.
@@ -22,11 +25,10 @@ impl Times {
         Self { queue_wait: histogram!(QUEUE_WAIT.0), batch_time: histogram!(BATCH_TIME.0) }
     }
 
-    /// So many dispatches waited and took so long each, in ns.
-    pub(crate) fn record(&self, waited: u64, took: u64, times: u64) {
-        let times = usize::try_from(times).unwrap_or(usize::MAX);
-        self.queue_wait.record_many(waited as f64 / 1e9, times);
-        self.batch_time.record_many(took as f64 / 1e9, times);
+    pub(crate) fn record(&self, timed: Timed) {
+        let times = usize::try_from(timed.stands_for).unwrap_or(usize::MAX);
+        self.queue_wait.record_many(timed.waited as f64 / 1e9, times);
+        self.batch_time.record_many(timed.took as f64 / 1e9, times);
     }
 }
 

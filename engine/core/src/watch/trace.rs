@@ -114,12 +114,11 @@ where
         &self,
         group: &Group<K, T>,
         span: DispatchSpan,
-        timed: Option<(u64, u64)>,
+        began: Option<u64>,
         settled: &Settled,
     ) {
         let trace = &self.core().settings.watch.trace;
-        let took =
-            timed.map(|(start, _)| Duration::from_nanos(self.pace.now.saturating_sub(start)));
+        let took = began.map(|start| Duration::from_nanos(self.pace.now.saturating_sub(start)));
         let slow = trace.slow.zip(took).filter(|(limit, took)| took > limit);
         let quiet =
             settled.failures() == 0 && settled.throttled.is_none() && settled.next == Next::Go;

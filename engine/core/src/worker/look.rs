@@ -119,8 +119,8 @@ where
             let group = touched.group;
             let grown = touched.publish();
             let count = u32::try_from(grown.count).unwrap_or(u32::MAX);
-            if matches!(grown.meaning, Published::Token) {
-                // Also where it went idle after it was touched.
+            if matches!(grown.meaning, Published::Token) && !touched.was_quiet() {
+                // It went idle after it was touched.
                 // SAFETY: the publish made the group busy, and its token is ours.
                 unsafe { group.as_ref().head_end() }.set_stamp(self.pace.now);
             }

@@ -73,9 +73,10 @@ where
         let after = group.word.settle(settled.removed);
         // The counters of ended tasks come after the word, so that who sees them all sees every group at rest.
         add(&self.post().counters.done, u64::from(settled.done));
-        add(&self.post().counters.failed, u64::from(settled.removed - settled.done));
-        add(&self.post().counters.retries, u64::from(settled.retries));
         let pointer = token.as_ptr();
+        if settled.failures() > 0 {
+            self.note_failures(pointer, &settled);
+        }
         if after.is_full() && after.count() <= core.settings.low_mark() {
             core.relieve(pointer);
         }
