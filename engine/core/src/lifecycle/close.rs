@@ -185,6 +185,7 @@ where
                 group.word.settle(count);
                 all.push(Left { key: back.dissolve(index, &mut pool, &mut scratch), tasks });
             }
+            self.census(&mut back);
             drop(back);
             for (key, task, _) in scratch.rejected.drain(..) {
                 all.push(Left { key, tasks: vec![task] });

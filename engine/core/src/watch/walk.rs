@@ -260,6 +260,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         for counters in posts() {
             counters.read_into(&mut stats);
         }
+        // ORDERING: SeqCst, see `Core::is_drained`.
         stats.held = self.held.tasks.load(Ordering::SeqCst);
         stats.dead_lettered = self.settings.on_exhausted.letters();
         for (worker, hand) in self.hands.iter().enumerate() {

@@ -59,6 +59,7 @@ where
         let limit = core.census(&mut back);
         if back.live > limit {
             back.reclaim(limit, &mut self.pool, &mut self.scratch);
+            core.census(&mut back);
         } else {
             back.swept = back.made;
         }
