@@ -374,6 +374,12 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         rings + self.lanes.records()
     }
 
+    /// Tasks that wait in halted groups.
+    pub(crate) fn held_tasks(&self) -> u64 {
+        // ORDERING: SeqCst, see `Core::is_drained`.
+        self.held.tasks.load(Ordering::SeqCst)
+    }
+
     /// Every accepted task ended or waits in a halted group, at one moment between the two looks.
     pub(crate) fn is_drained(&self) -> bool {
         // ORDERING: SeqCst: what is held only grows here, and is read before `accepted`, as `settled` is.

@@ -2,7 +2,7 @@
 //!
 //! The producer is the claim holder of the group's shard, the consumer the holder of the group's run token. Neither
 //! side publishes an index: the count in the group's word says how many tasks the consumer may read
-//! (group/state.rs), so the ring itself has no atomic at all.
+//! (group/state.rs), so the ring needs no atomic at all; the head is one for the watch ([`Head::glance`]).
 //!
 //! ```text
 //!  consumer: head = (segment, index)             producer: tail = (segment, index)
@@ -341,6 +341,37 @@ mod tests {
         // The marks go with the segment's last owner, not into the pool.
         End::detach(&mut tail, &mut head, &mut pool);
         assert!(End::attached(&mut pool).trouble().is_none());
+    }
+
+    #[test]
+    fn who_glances_at_a_head_sees_its_stamp_or_nothing() {
+        let mut pool = Pool::new(SharedPool::new());
+        let head = Head::new();
+        // SAFETY: one thread holds the claim and the token, and the pool outlives every glance.
+        let glance = || unsafe { head.glance() };
+        assert_eq!(glance(), None, "an idle group has no segment");
+        let mut tail = End::attached(&mut pool);
+        let mut end = tail;
+        end.set_stamp(5);
+        // SAFETY: as above.
+        unsafe { head.set(end) };
+        (0..100u64).for_each(|task| tail.push(&mut pool, task));
+        assert_eq!(glance(), Some(5));
+        for _ in 0..100 {
+            end.run(&mut pool, 1);
+            end.pass(1);
+        }
+        // The owner works on a copy: until it puts it back, its old segment answers, wherever that is now.
+        let late = End::attached(&mut pool);
+        late.set_stamp(9);
+        assert!(matches!(glance(), Some(5 | 9)));
+        end.set_stamp(6);
+        // SAFETY: as above.
+        unsafe { head.set(end) };
+        assert_eq!(glance(), Some(6));
+        End::detach(&mut tail, &mut end, &mut pool);
+        let (mut a, mut b) = (late, late);
+        End::detach(&mut a, &mut b, &mut pool);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::{
     handler::Work,
     ingress::records::Records,
     shard::back::Back,
-    sync::{Ordering, sized},
+    sync::sized,
 };
 
 /// Blocks that are looked at under one claim.
@@ -260,8 +260,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         for counters in posts() {
             counters.read_into(&mut stats);
         }
-        // ORDERING: SeqCst, see `Core::is_drained`.
-        stats.held = self.held.tasks.load(Ordering::SeqCst);
+        stats.held = self.held_tasks();
         stats.dead_lettered = self.settings.on_exhausted.letters();
         for (worker, hand) in self.hands.iter().enumerate() {
             if let Some(running) = hand.glance(worker) {
