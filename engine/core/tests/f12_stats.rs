@@ -109,7 +109,7 @@ fn what_runs_and_what_waits_is_counted_while_it_does() {
 fn classes_are_counted_apart() {
     let mut sim = Engine::<u64, u64>::builder()
         .workers(Workers::fixed(2))
-        .class(|key: &u64| if key % 2 == 0 { Class::Bulk } else { Class::Interactive })
+        .class(|key: &u64| if key.is_multiple_of(2) { Class::Bulk } else { Class::Interactive })
         .task_handler(|(), task| if **task == 9 { Err("nine") } else { Ok(()) })
         .build_sim(2)
         .expect("valid settings");
