@@ -6,21 +6,21 @@ use crate::flow::{adaptive::InFlight, rate::Rate, share::Class};
 impl<K, T, S> Builder<K, T, S> {
     /// How many dispatches (or tasks) may be in flight downstream, however many workers there are. A group that waits for a permit
     /// holds no worker; permits are given first come, first served. A plain number counts dispatches. Default: no limit. To change
-    /// while running: [`Engine::set_in_flight`].
+    /// while running: [`Engine::set_in_flight`](crate::Engine::set_in_flight).
     pub fn in_flight(mut self, limit: impl Into<InFlight>) -> Self {
         self.draft.in_flight = Some(limit.into());
         self
     }
 
     /// How many tasks a second may be started, all groups together. Groups over the rate wait in order and hold no worker.
-    /// Default: no limit. To change while running: [`Engine::set_rate`].
+    /// Default: no limit. To change while running: [`Engine::set_rate`](crate::Engine::set_rate).
     pub fn rate(mut self, rate: Rate) -> Self {
         self.draft.rate = Some(rate);
         self
     }
 
     /// How many tasks a second each single group may start. A group over its rate slows no other. Default: no limit. To change while
-    /// running: [`Engine::set_group_rate`].
+    /// running: [`Engine::set_group_rate`](crate::Engine::set_group_rate).
     pub fn group_rate(mut self, rate: Rate) -> Self {
         self.draft.group_rate = Some(rate);
         self
