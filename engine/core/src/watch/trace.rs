@@ -121,7 +121,7 @@ where
         if !quiet || slow.is_some() {
             self.tell(group, slow.map(|(_, took)| took), settled);
         }
-        drop(span);
+        drop(span.entered);
     }
 
     #[cold]
