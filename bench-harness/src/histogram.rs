@@ -55,6 +55,8 @@ pub struct Percentiles {
     pub p99: f64,
     /// 99.9 %.
     pub p999: f64,
+    /// 99.99 %.
+    pub p9999: f64,
     /// The longest.
     pub max: f64,
     /// How many.
@@ -69,6 +71,7 @@ impl Percentiles {
             p50: micros(0.5),
             p99: micros(0.99),
             p999: micros(0.999),
+            p9999: micros(0.9999),
             max: histogram.max() as f64 / 1e3,
             count: histogram.len(),
         }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use bgrp_bench::{
-    command::{compare, experiment, isolation, latency, memory, model, scale, throughput},
+    command::{compare, experiment, growth, isolation, latency, memory, model, scale, throughput},
     count_alloc::Counting,
 };
 use clap::{Parser, Subcommand};
@@ -30,6 +30,8 @@ enum Command {
     Latency(latency::Args),
     /// What one bad key does to the others
     Isolation(isolation::Args),
+    /// What known keys feel while the maps of all shards grow
+    Growth(growth::Args),
     /// Bytes per idle group, and after reclaim
     Memory(memory::Args),
     /// Scaling past this machine, from counted line transfers and stated costs
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         Command::Throughput(args) => throughput::run(args, json),
         Command::Latency(args) => latency::run(args, json),
         Command::Isolation(args) => isolation::run(args, json),
+        Command::Growth(args) => growth::run(args, json),
         Command::Memory(args) => memory::run(args, json),
         Command::Model(args) => model::run(args, json),
         Command::Scale(args) => scale::run(args, json),

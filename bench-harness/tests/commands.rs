@@ -57,7 +57,10 @@ fn compare_on_all_workloads() {
 
 #[test]
 fn latency_tells_the_producers_processor_time_apart() {
-    let row = &rows("latency --seconds 0.2 --rate 20000")[0];
+    let rows = rows("latency --seconds 0.2 --rate 20000");
+    assert_eq!(rows[0]["system"], "park-unpark");
+    let row = &rows[1];
+    has(row, &["submit_p50_us", "late_percent", "producer_late_percent", "workers_no_cpu_ms"]);
     has(row, &["p50_us", "p99_us", "p999_us", "max_us", "wall_s"]);
     assert_eq!(row["tasks"], 4_000);
     assert!(row["cpu_s"].as_f64().is_some_and(|s| s >= 0.0), "{row}");
@@ -69,6 +72,16 @@ fn isolation() {
     let rows = rows("isolation --seconds 0.3 --rate 5000");
     assert!(rows.len() >= 4);
     rows.iter().for_each(|row| has(row, &["scenario", "others", "p99_us", "max_us"]));
+}
+
+#[test]
+fn growth_makes_every_group_and_times_the_known_keys() {
+    let rows = rows("growth --groups 18000 --keys 100 --rate 200000 --repetitions 1");
+    for row in &rows {
+        has(row, &["kind", "p50_us", "p99_us", "p999_us", "p9999_us", "max_us"]);
+        assert_eq!(row["tasks"], 2_000, "{row}");
+    }
+    assert_eq!(rows[1]["groups"], 18_100, "{}", rows[1]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 pub mod compare;
 pub mod experiment;
+pub mod growth;
 pub mod isolation;
 pub mod latency;
 pub mod memory;

@@ -139,6 +139,14 @@ impl<K, T> Front<K, T> {
         Adopted(before.unwrap_or(0))
     }
 
+    /// The door of a shard that [`Front::hash`] or [`Front::shard_of`] named.
+    #[inline(always)]
+    pub(crate) fn door(&self, shard: usize) -> &Door<K, T> {
+        debug_assert!(shard < self.doors.len());
+        // SAFETY: those two make shards of as many bits as there are doors, so the index is in bounds.
+        unsafe { self.doors.get_unchecked(shard) }
+    }
+
     /// The worker to whose inbox this shard goes.
     pub(crate) fn home(&self, shard: usize) -> usize {
         self.doors[shard].home as usize
@@ -204,10 +212,7 @@ impl<K: Hash + Eq, T> Front<K, T> {
         hash: u32,
         record: impl FnOnce() -> (Address<K>, T),
     ) -> bool {
-        // The shard of a hash is in bounds, always.
-        debug_assert!(shard < self.doors.len());
-        // SAFETY: see above: `hash` and `group` make shards of as many bits as there are doors.
-        let door: &Door<K, T> = unsafe { self.doors.get_unchecked(shard) };
+        let door = self.door(shard);
         if self.filter.may_be_full(hash) {
             return false;
         }

@@ -14,6 +14,7 @@ use crate::{
 
 const WINDOW: usize = 256;
 const MAX_SHARDS: usize = 512;
+const _: () = assert!(WINDOW == 1 << u8::BITS);
 
 /// A vector that is moved out task by task, in any order inside a window. Dropping it closes the gaps, so the vector
 /// holds exactly what was not moved, in order.
@@ -41,17 +42,20 @@ impl<'a, K, T> Source<'a, K, T> {
         self.len
     }
 
+    #[inline(always)]
     fn at(&mut self, i: usize) -> *mut (K, T) {
         debug_assert!(i < self.len && !self.moved[i]);
         // SAFETY: inside the vector's items.
         unsafe { self.items.as_mut_ptr().add(self.start + i) }
     }
 
+    #[inline(always)]
     fn key(&mut self, i: usize) -> &K {
         // SAFETY: initialised and not moved.
         unsafe { &(*self.at(i)).0 }
     }
 
+    #[inline(always)]
     fn take(&mut self, i: usize) -> (K, T) {
         let at = self.at(i);
         self.moved[i] = true;
@@ -128,36 +132,39 @@ impl<K: Hash + Eq, T> Front<K, T> {
         }
     }
 
+    /// The items of a window, by shard, in order within each.
     fn send_window(
         &self,
         source: &mut Source<'_, K, T>,
         patience: Patience,
     ) -> Result<(), SubmitReason> {
+        let shards = self.doors.len();
+        // For each shard, first how many items it gets, then where the next of them goes in `order`.
         let mut ends = [0u16; MAX_SHARDS];
-        let mut places = [(0u16, 0u32); WINDOW];
-        for (i, place) in places.iter_mut().enumerate().take(source.len) {
+        let mut hashes = [0u32; WINDOW];
+        for (i, place) in hashes[..source.len].iter_mut().enumerate() {
             let (shard, hash) = self.hash(source.key(i));
-            *place = (shard as u16, hash);
+            *place = hash;
             ends[shard] += 1;
         }
         let mut sum = 0;
-        for end in ends.iter_mut().take(self.doors.len()) {
-            let count = *end;
-            *end = sum;
-            sum += count;
+        for end in &mut ends[..shards] {
+            sum += std::mem::replace(end, sum);
         }
-        let mut order = [0u16; WINDOW];
-        for (i, (shard, _)) in places.iter().enumerate().take(source.len) {
-            let end = &mut ends[*shard as usize];
-            order[*end as usize] = i as u16;
+        // A window has 256 items, so an index is a byte, and neither array needs a test of bounds.
+        let mut order = [0u8; WINDOW];
+        for (i, hash) in hashes[..source.len].iter().enumerate() {
+            let end = &mut ends[self.shard_of(*hash) % MAX_SHARDS];
+            order[usize::from(*end) % WINDOW] = i as u8;
             *end += 1;
         }
         let mut from = 0;
-        while from < source.len {
-            let shard = places[order[from] as usize].0;
-            let to = ends[shard as usize] as usize;
-            self.send_run(source, shard as usize, &places, &order[from..to], patience)?;
-            from = to;
+        for (shard, end) in ends[..shards].iter().enumerate() {
+            let to = usize::from(*end);
+            if to > from {
+                self.send_run(source, shard, &hashes, &order[from..to], patience)?;
+                from = to;
+            }
         }
         Ok(())
     }
@@ -167,23 +174,24 @@ impl<K: Hash + Eq, T> Front<K, T> {
         &self,
         source: &mut Source<'_, K, T>,
         shard: usize,
-        places: &[(u16, u32); WINDOW],
-        mut order: &[u16],
+        hashes: &[u32; WINDOW],
+        mut order: &[u8],
         patience: Patience,
     ) -> Result<(), SubmitReason> {
         let door = &self.doors[shard];
-        if order.iter().any(|i| self.filter.may_be_full(places[*i as usize].1)) {
-            return order.iter().try_for_each(|i| self.send_one(source, *i as usize, patience));
+        let may_be_full = |i: &u8| self.filter.may_be_full(hashes[usize::from(*i)]);
+        if self.filter.any() && order.iter().any(may_be_full) {
+            return order.iter().try_for_each(|i| self.send_one(source, usize::from(*i), patience));
         }
         while !order.is_empty() {
             match door.ring.reserve(order.len() as u32) {
                 Ok((position, n)) => {
                     let (now, later) = order.split_at(n as usize);
                     for (position, i) in (position..).zip(now) {
-                        let (key, task) = source.take(*i as usize);
-                        let address = Address::Key(places[*i as usize].1, key);
+                        let i = usize::from(*i);
+                        let (key, task) = source.take(i);
                         // SAFETY: reserved above, each position filled once, at once.
-                        unsafe { door.ring.fill(position, address, task) };
+                        unsafe { door.ring.fill(position, Address::Key(hashes[i], key), task) };
                     }
                     order = later;
                     // Also before a wait for room: nobody may sleep on records that nobody looks at.
@@ -192,7 +200,7 @@ impl<K: Hash + Eq, T> Front<K, T> {
                 Err(Refused::Closed) => return Err(SubmitReason::Closed),
                 // One task goes the patient way, and waits there; then the run goes on.
                 Err(Refused::Full) => {
-                    self.send_one(source, order[0] as usize, patience)?;
+                    self.send_one(source, usize::from(order[0]), patience)?;
                     order = &order[1..];
                 }
             }

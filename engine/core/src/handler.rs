@@ -1,6 +1,6 @@
 //! How the engine calls user code: one trait inside, two shapes outside (a task at a time, or a batch).
 
-use std::marker::PhantomData;
+use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use crate::{
     batch::{Batch, Slots},
@@ -58,27 +58,53 @@ pub(crate) struct Turn<'a, K, T> {
 /// The time that one dispatch may take before the group goes to the tail. Checked after 4, 8, 16 and then every 16
 /// tasks, so that a dispatch of few tasks reads no clock.
 pub(crate) struct Budget<'a> {
-    pub(crate) clock: &'a dyn Clock,
-    pub(crate) nanos: u64,
+    pub(crate) clock: &'a Arc<dyn Clock>,
+    pub(crate) most: &'a Duration,
     pub(crate) started: Option<u64>,
 }
 
 impl Budget<'_> {
-    #[inline]
-    fn is_over(&mut self, done: u32) -> bool {
-        (done.is_multiple_of(16) || done == 4 || done == 8) && self.check()
+    /// Tasks until the next check, when so many are done.
+    #[inline(always)]
+    fn until_check(done: u32) -> u32 {
+        match done {
+            0..4 => 4 - done,
+            4..8 => 8 - done,
+            _ => 16 - done % 16,
+        }
     }
 
-    #[cold]
-    fn check(&mut self) -> bool {
-        let now = self.clock.now();
-        match self.started {
-            Some(started) => now.saturating_sub(started) > self.nanos,
-            None => {
-                self.started = Some(now);
-                false
-            }
-        }
+    #[inline]
+    fn is_over(&mut self) -> bool {
+        let (over, started) = check(self.clock, self.most, self.started);
+        self.started = started;
+        over
+    }
+}
+
+/// Whether the time is over, and when it began. By value, so that a turn need not lie in memory for it.
+#[cold]
+#[inline(never)]
+fn check(clock: &Arc<dyn Clock>, most: &Duration, started: Option<u64>) -> (bool, Option<u64>) {
+    let now = clock.now();
+    match started {
+        Some(begin) => (u128::from(now.saturating_sub(begin)) > most.as_nanos(), started),
+        None => (false, Some(now)),
+    }
+}
+
+/// Tasks that the handler has finished: the head passes them when this goes, also on the way of a panic.
+struct Passed<'a, T> {
+    head: &'a mut End<T>,
+    done: &'a mut u32,
+    n: u32,
+}
+
+impl<T> Drop for Passed<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.head.pass(self.n);
+        *self.done += self.n;
     }
 }
 
@@ -130,32 +156,44 @@ where
     fn run(&self, state: &mut S, turn: &mut Turn<'_, K, T>) {
         let mut attempt =
             1 + turn.trouble.and_then(|trouble| trouble.marks.first()).map_or(0, |m| m.attempts);
-        let mut left = turn.planned;
-        while left > 0 {
-            let (tasks, n) = turn.head.run(turn.pool, left);
-            left -= n;
-            for i in 0..n as usize {
-                turn.phase = Phase::Task;
+        // Without a drop of tasks there is nothing to tell apart, and the phase stands still.
+        let drops = std::mem::needs_drop::<T>();
+        turn.phase = Phase::Task;
+        while turn.done < turn.planned {
+            let most = (turn.planned - turn.done).min(Budget::until_check(turn.done));
+            let (tasks, n) = turn.head.run(turn.pool, most);
+            let mut passed = Passed { head: turn.head, done: &mut turn.done, n: 0 };
+            while passed.n < n {
                 // SAFETY: the run's slots hold tasks that this token holder owns; each is visited once.
-                let slot = unsafe { tasks.add(i) };
+                let slot = unsafe { tasks.add(passed.n as usize) };
                 // SAFETY: as above; nothing else refers to the slot during the call.
                 let mut task = Task { key: turn.key, value: unsafe { &mut *slot }, attempt };
-                let outcome = (self.handler)(state, &mut task).into();
-                if !matches!(outcome, Outcome::Done) {
-                    turn.phase = Phase::Between;
-                    turn.failed = Some(outcome);
-                    return;
+                match (self.handler)(state, &mut task).into() {
+                    Outcome::Done => {}
+                    failed => {
+                        turn.failed = Some(failed);
+                        return;
+                    }
                 }
                 attempt = 1;
-                turn.phase = Phase::Drop;
-                turn.head.pass(1);
-                turn.done += 1;
-                // SAFETY: the head has passed the slot: it counts as empty from here on, and is dropped once.
-                unsafe { slot.drop_in_place() };
-                turn.phase = Phase::Between;
-                if turn.budget.is_over(turn.done) || turn.status.stops() {
+                passed.n += 1;
+                if drops {
+                    turn.phase = Phase::Drop;
+                    // SAFETY: the head counts as past the slot, so the task is ours alone, and is dropped once.
+                    unsafe { slot.drop_in_place() };
+                    turn.phase = Phase::Task;
+                }
+                if turn.status.stops() {
                     return;
                 }
+            }
+            drop(passed);
+            if turn.done == turn.planned {
+                return;
+            }
+            let is_due = Budget::until_check(turn.done - 1) == 1;
+            if is_due && turn.budget.is_over() {
+                return;
             }
         }
     }
@@ -178,6 +216,7 @@ where
 
     fn run(&self, state: &mut S, turn: &mut Turn<'_, K, T>) {
         turn.phase = Phase::Batch;
+        turn.outcomes.clear();
         // SAFETY: `planned` tasks are counted behind the head, and this token holder owns them during the call.
         let mut batch = unsafe { Batch::new(turn.key, *turn.head, turn.planned, turn.trouble) };
         let answer = (self.handler)(state, &mut batch);

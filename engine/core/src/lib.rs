@@ -69,6 +69,9 @@ pub use sim::Sim;
 pub use task::Task;
 pub use time::clock::{Clock, MonotonicClock, VirtualClock};
 pub use topology::Workers;
+#[cfg(feature = "measure")]
+#[doc(hidden)]
+pub use watch::claims as measure;
 #[cfg(feature = "metrics")]
 pub use watch::recorder::describe_metrics;
 pub use watch::{

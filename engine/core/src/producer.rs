@@ -17,15 +17,21 @@ use crate::{
 /// A lane knows no group capacity (it reads no filter): the engine's capacity is its bound.
 pub struct Producer<K, T> {
     front: Arc<Front<K, T>>,
-    lanes: Vec<Arc<Lane<K, T>>>,
-    /// This producer's copy of each lane's head.
-    heads: Vec<u64>,
+    /// One for each shard.
+    lanes: Box<[Own<K, T>]>,
+}
+
+/// A lane, and its producer's copy of where its head is.
+struct Own<K, T> {
+    lane: Arc<Lane<K, T>>,
+    head: u64,
 }
 
 impl<K, T> Producer<K, T> {
     pub(crate) fn new(front: Arc<Front<K, T>>, lanes: Vec<Arc<Lane<K, T>>>) -> Self {
-        let heads = vec![0; lanes.len()];
-        Self { front, lanes, heads }
+        assert_eq!(lanes.len(), front.doors.len(), "a lane for each shard");
+        let lanes = lanes.into_iter().map(|lane| Own { lane, head: 0 }).collect();
+        Self { front, lanes }
     }
 }
 
@@ -77,18 +83,20 @@ impl<K: Hash + Eq, T> Producer<K, T> {
     #[inline]
     fn push(&mut self, shard: usize, hash: u32, key: K, task: T) -> Result<(), SubmitError<K, T>> {
         let front = &*self.front;
-        let lane = &*self.lanes[shard];
+        debug_assert!(shard < self.lanes.len());
+        // SAFETY: a shard that a hash names is in bounds, and there is a lane for each.
+        let Own { lane, head } = unsafe { self.lanes.get_unchecked_mut(shard) };
         lane.begin();
         front.barrier.light();
         if front.status.refuses() {
             lane.end();
             return Err(SubmitError { key, task, reason: SubmitReason::Closed });
         }
-        let pushed = lane.push(&mut self.heads[shard], hash, key, task);
+        let pushed = lane.push(head, hash, key, task);
         lane.end();
         match pushed {
             Ok(()) => {
-                front.pushed(&front.doors[shard]);
+                front.pushed(front.door(shard));
                 Ok(())
             }
             Err((key, task)) => Err(SubmitError { key, task, reason: SubmitReason::EngineFull }),
@@ -122,7 +130,7 @@ impl<K: Hash + Eq, T> Producer<K, T> {
 
 impl<K, T> Drop for Producer<K, T> {
     fn drop(&mut self) {
-        self.lanes.iter().for_each(|lane| lane.retire());
+        self.lanes.iter().for_each(|own| own.lane.retire());
     }
 }
 
@@ -147,9 +155,10 @@ mod tests {
             .task_handler(|_, _| ())
             .build()
             .expect("valid settings");
-        let gone: Vec<_> = engine.producer().lanes.iter().map(Arc::downgrade).collect();
+        let gone: Vec<_> =
+            engine.producer().lanes.iter().map(|own| Arc::downgrade(&own.lane)).collect();
         let next = engine.producer();
         assert!(gone.iter().all(|lane| lane.strong_count() == 0));
-        assert!(next.lanes.iter().all(|lane| Arc::strong_count(lane) == 3), "its own stay");
+        assert!(next.lanes.iter().all(|own| Arc::strong_count(&own.lane) == 3), "its own stay");
     }
 }

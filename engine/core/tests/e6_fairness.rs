@@ -145,3 +145,52 @@ fn a_group_that_comes_late_joins_at_the_tail_and_is_served() {
     }
     println!("a late group among {groups} ran after {step} steps");
 }
+
+/// A huge group keeps its worker's deque from ever being empty, so a shard that becomes ready meanwhile must not wait in
+/// that worker's inbox until the huge group is done.
+#[test]
+fn a_group_that_comes_late_beside_a_few_huge_ones_waits_for_no_end_of_theirs() {
+    for (workers, huge) in [(1, 1), (1, 5), (2, 2), (8, 16)] {
+        let log: Log<u32> = Log::new();
+        let in_task = log.clone();
+        let mut sim = Engine::<u32, ()>::builder()
+            .machine(Snapshot::one_node(workers))
+            .workers(Workers::fixed(workers))
+            .batch_size(1)
+            .task_handler(move |_, task| in_task.push(*task.key()))
+            .build_sim(7)
+            .expect("valid settings");
+        for _ in 0..2_000 {
+            for group in 0..huge {
+                // Two of them may share a shard, whose ring is full then.
+                while sim.submit(group, ()).is_err() {
+                    sim.step(0);
+                }
+            }
+        }
+        let mut worst = 0;
+        for late in huge..huge + 50 {
+            // All of the huge groups' records are sorted by now, or some are not: both must hold.
+            for step in 0..20 * workers {
+                sim.step(step % workers);
+            }
+            sim.submit(late, ()).expect("room");
+            log.take();
+            let mut others = Vec::new();
+            while !others.contains(&late) {
+                (0..workers).for_each(|worker| {
+                    sim.step(worker);
+                });
+                others.append(&mut log.take());
+                // All of the others' tasks, if need be: then the bound below is what fails.
+                assert!(others.len() < 2_000 * huge as usize, "the late group was never served");
+            }
+            let passed = (0..huge).map(|g| others.iter().filter(|e| **e == g).count()).max();
+            worst = worst.max(passed.unwrap_or(0));
+        }
+        println!(
+            "{workers} workers, {huge} huge groups: a late one was passed at most {worst} times"
+        );
+        assert!(worst <= BOUND_IN_DEQUES, "{workers} workers, {huge} huge groups: {worst}");
+    }
+}

@@ -164,9 +164,11 @@ impl<K, T> Drop for Held<'_, K, T> {
     }
 }
 
-/// One bit for each of 4,096 classes of hashes, set while a group of the class is full.
+/// One bit for each of 4,096 classes of hashes, set while a group of the class is full, and how many bits are set: as long as
+/// there is none, a submitter looks at nothing else.
 #[derive(Debug)]
 pub(crate) struct Filter {
+    any: AtomicU32,
     bits: Box<[AtomicU64]>,
     counts: Mutex<Vec<u32>>,
 }
@@ -176,6 +178,7 @@ const CLASSES: usize = if cfg!(loom) { 64 } else { 4_096 };
 impl Filter {
     pub(crate) fn new() -> Self {
         Self {
+            any: AtomicU32::new(0),
             bits: (0..CLASSES / 64).map(|_| AtomicU64::new(0)).collect(),
             counts: Mutex::new(vec![0; CLASSES]),
         }
@@ -184,6 +187,17 @@ impl Filter {
     /// `false`: no group with this hash is full, as far as this thread has heard (the slack covers the rest).
     #[inline(always)]
     pub(crate) fn may_be_full(&self, hash: u32) -> bool {
+        self.any() && self.has(hash)
+    }
+
+    /// Any group is full, as far as this thread has heard.
+    #[inline(always)]
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed) != 0
+    }
+
+    #[cold]
+    fn has(&self, hash: u32) -> bool {
         let class = hash as usize % CLASSES;
         self.bits[class / 64].load(Ordering::Relaxed) & (1 << (class % 64)) != 0
     }
@@ -192,6 +206,9 @@ impl Filter {
         let class = hash as usize % CLASSES;
         let mut counts = self.counts.lock();
         counts[class] += 1;
+        if counts[class] == 1 {
+            self.any.fetch_add(1, Ordering::Relaxed);
+        }
         self.bits[class / 64].fetch_or(1 << (class % 64), Ordering::Relaxed);
     }
 
@@ -201,6 +218,7 @@ impl Filter {
         counts[class] -= 1;
         if counts[class] == 0 {
             self.bits[class / 64].fetch_and(!(1 << (class % 64)), Ordering::Relaxed);
+            self.any.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

@@ -139,7 +139,7 @@ impl<K, T> Lane<K, T> {
 
     /// Claim holder: the records below `end`, which is not above the tail.
     pub(crate) fn up_to(&self, end: u64) -> Published<'_, K, T> {
-        Published { lane: self, end }
+        Published { cells: &self.cells, mask: self.mask, end }
     }
 
     /// Claim holder: all positions below `head` are free again.
@@ -180,34 +180,43 @@ impl<K, T> Lane<K, T> {
 /// The records of a lane that are known to be published.
 #[derive(Debug)]
 pub(crate) struct Published<'a, K, T> {
-    lane: &'a Lane<K, T>,
+    cells: &'a [Cell<K, T>],
+    mask: u64,
     end: u64,
 }
 
+impl<K, T> Published<'_, K, T> {
+    #[inline(always)]
+    fn cell(&self, position: u64) -> &Cell<K, T> {
+        // SAFETY: the mask keeps the index below the number of cells.
+        unsafe { self.cells.get_unchecked((position & self.mask) as usize) }
+    }
+}
+
 impl<K, T> Records<K, T> for Published<'_, K, T> {
-    #[inline]
+    #[inline(always)]
     fn peek(&self, position: u64) -> Option<(u32, bool)> {
         // SAFETY: published and not given back: the claim holder's.
         (position < self.end)
-            .then(|| (self.lane.cell(position).hash.with(|slot| unsafe { *slot }), false))
+            .then(|| (self.cell(position).hash.with(|slot| unsafe { *slot }), false))
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn key(&self, position: u64) -> &K {
         // SAFETY: the caller's promise.
-        self.lane.cell(position).key.with(|key| unsafe { (*key).assume_init_ref() })
+        self.cell(position).key.with(|key| unsafe { (*key).assume_init_ref() })
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn take_key(&self, position: u64) -> K {
         // SAFETY: the caller's promise.
-        self.lane.cell(position).key.with(|key| unsafe { (*key).assume_init_read() })
+        self.cell(position).key.with(|key| unsafe { (*key).assume_init_read() })
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn take_task(&self, position: u64) -> T {
         // SAFETY: the caller's promise.
-        self.lane.cell(position).task.with(|task| unsafe { (*task).assume_init_read() })
+        self.cell(position).task.with(|task| unsafe { (*task).assume_init_read() })
     }
 }
 

@@ -35,13 +35,14 @@
 //! | full test (load head) | Acquire | give back | models::ring `order`, mutant `ring-full-relaxed` |
 //! | close (set CLOSED) | RMW | reserve: both change the one word, so the tail then is exact | models::ring `close`, mutant `ring-close-by-store` |
 //!
-//! Positions are u64 and never wrap in practice; turns are 31 bits of them. A producer compares positions as signed
-//! differences, since the tail that it loaded may be older than the head.
+//! Positions are u64 and never wrap in practice; turns are 31 bits of them. The tail that a producer loaded may be older
+//! than the head, and then their difference is huge, as it is when the tail has its CLOSED bit: one comparison finds all three
+//! cases in which nothing can be reserved at once, and the cold path tells them apart.
 //!
 //! Cost: one RMW a record, or one for many with [`Ring::reserve`]. Lock-free: a producer that is preempted between
 //! reserve and publish delays the records of its shard only.
 
-use std::mem::MaybeUninit;
+use std::{mem::MaybeUninit, ptr};
 
 use crossbeam_utils::CachePadded;
 
@@ -52,7 +53,7 @@ use crate::{
 };
 
 /// How far ahead of its reservation a producer asks for lines.
-const CELLS_AHEAD: u64 = 4;
+const CELLS_AHEAD: usize = 4;
 
 /// Bit of the tail that refuses further reservations.
 const CLOSED: u64 = 1 << 63;
@@ -124,6 +125,7 @@ impl<K, T> Ring<K, T> {
         }
     }
 
+    #[inline(always)]
     fn cell(&self, position: u64) -> &Cell<K, T> {
         // SAFETY: the mask keeps the index below the number of cells.
         unsafe { self.cells.get_unchecked((position & self.mask) as usize) }
@@ -131,28 +133,20 @@ impl<K, T> Ring<K, T> {
 
     /// Reserves up to `want` positions in a row: the first one and how many. The caller writes and publishes each
     /// of them at once, with no user code in between (I3).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn reserve(&self, want: u32) -> Result<(u64, u32), Refused> {
         let mut tail = self.tail.load(Ordering::Relaxed);
         loop {
-            if tail & CLOSED != 0 {
-                return Err(Refused::Closed);
-            }
             // ORDERING: Acquire pairs with the Release of `give_back`: the consumer has left the cells below.
             let order =
                 if mutant("ring-full-relaxed") { Ordering::Relaxed } else { Ordering::Acquire };
-            let head = self.head.load(order);
-            let used = tail.wrapping_sub(head) as i64;
-            let free = (self.mask + 1) as i64 - used + i64::from(mutant("ring-one-too-many"));
-            if used < 0 || free <= 0 {
-                let now = self.tail.load(Ordering::Relaxed);
-                if now == tail && used >= 0 {
-                    return Err(Refused::Full);
-                }
-                tail = now;
+            let used = tail.wrapping_sub(self.head.load(order));
+            // One comparison for three cases: a closed tail, and one that is older than the head, are far above too.
+            if used > self.mask + u64::from(mutant("ring-one-too-many")) {
+                tail = self.look_again(tail, used)?;
                 continue;
             }
-            let n = (free as u64).min(u64::from(want));
+            let n = if want == 1 { 1 } else { (self.mask + 1 - used).min(u64::from(want)) };
             // ORDERING: SeqCst: the store of the store-load race with a shard that goes idle (shard/flag.rs): the
             // claim holder stores IDLE and loads the tail, we store the tail and load the flag.
             let order =
@@ -163,7 +157,9 @@ impl<K, T> Ring<K, T> {
                         seqcst_for_loom();
                     }
                     // The consumer has read the cells ahead a lap ago: their lines come back while we do other things.
-                    prefetch_write(self.cell(tail + n + CELLS_AHEAD));
+                    // The last cells of a lap ask for what lies behind the ring, which is as good as nothing.
+                    let ahead = ptr::from_ref(self.cell(tail));
+                    prefetch_write(ahead.wrapping_add(n as usize + CELLS_AHEAD));
                     return Ok((tail, n as u32));
                 }
                 Err(now) => tail = now,
@@ -171,11 +167,21 @@ impl<K, T> Ring<K, T> {
         }
     }
 
+    /// A producer whose tail is closed, full, or older than the head: the tail to go on with.
+    #[cold]
+    fn look_again(&self, tail: u64, used: u64) -> Result<u64, Refused> {
+        if tail & CLOSED != 0 {
+            return Err(Refused::Closed);
+        }
+        let now = self.tail.load(Ordering::Relaxed);
+        if now == tail && (used as i64) >= 0 { Err(Refused::Full) } else { Ok(now) }
+    }
+
     /// Writes and publishes one reserved position.
     ///
     /// # Safety
     /// `position` came from [`Ring::reserve`] of this caller and is filled once.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn fill(&self, position: u64, address: Address<K>, task: T) {
         let cell = self.cell(position);
         let mut turn = turn_of(position);
@@ -256,8 +262,30 @@ impl<K, T> Ring<K, T> {
     }
 }
 
-impl<K, T> Records<K, T> for Ring<K, T> {
-    #[inline]
+/// What the claim holder reads of a ring: where its cells are never changes, so the reader has that at hand.
+#[derive(Debug)]
+pub(crate) struct Reader<'a, K, T> {
+    cells: &'a [Cell<K, T>],
+    mask: u64,
+}
+
+impl<K, T> Ring<K, T> {
+    #[inline(always)]
+    pub(crate) fn reader(&self) -> Reader<'_, K, T> {
+        Reader { cells: &self.cells, mask: self.mask }
+    }
+}
+
+impl<K, T> Reader<'_, K, T> {
+    #[inline(always)]
+    fn cell(&self, position: u64) -> &Cell<K, T> {
+        // SAFETY: the mask keeps the index below the number of cells.
+        unsafe { self.cells.get_unchecked((position & self.mask) as usize) }
+    }
+}
+
+impl<K, T> Records<K, T> for Reader<'_, K, T> {
+    #[inline(always)]
     fn peek(&self, position: u64) -> Option<(u32, bool)> {
         let cell = self.cell(position);
         // ORDERING: Acquire pairs with the Release of `fill`.
@@ -270,22 +298,51 @@ impl<K, T> Records<K, T> for Ring<K, T> {
         Some((cell.mark.with(|mark| unsafe { *mark }), turn & 1 == 1))
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn key(&self, position: u64) -> &K {
         // SAFETY: the caller's promise: published by key, and not taken.
         self.cell(position).key.with(|key| unsafe { (*key).assume_init_ref() })
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn take_key(&self, position: u64) -> K {
         // SAFETY: the caller's promise.
         self.cell(position).key.with(|key| unsafe { (*key).assume_init_read() })
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn take_task(&self, position: u64) -> T {
         // SAFETY: the caller's promise.
         self.cell(position).task.with(|task| unsafe { (*task).assume_init_read() })
+    }
+}
+
+/// One record looked at, where no run of them is read.
+impl<K, T> Records<K, T> for Ring<K, T> {
+    #[inline]
+    fn peek(&self, position: u64) -> Option<(u32, bool)> {
+        self.reader().peek(position)
+    }
+
+    #[inline]
+    unsafe fn key(&self, position: u64) -> &K {
+        let Reader { cells, mask } = self.reader();
+        // SAFETY: the mask keeps the index below the number of cells.
+        let cell = unsafe { cells.get_unchecked((position & mask) as usize) };
+        // SAFETY: the caller's promise: published by key, and not taken.
+        cell.key.with(|key| unsafe { (*key).assume_init_ref() })
+    }
+
+    #[inline]
+    unsafe fn take_key(&self, position: u64) -> K {
+        // SAFETY: the caller's promise.
+        unsafe { self.reader().take_key(position) }
+    }
+
+    #[inline]
+    unsafe fn take_task(&self, position: u64) -> T {
+        // SAFETY: the caller's promise.
+        unsafe { self.reader().take_task(position) }
     }
 }
 

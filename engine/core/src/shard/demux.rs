@@ -3,7 +3,8 @@
 //! Under the claim, in this order:
 //!
 //! 1. Up to a chunk of records of the ring, then of each lane: look the group up (or make it), append the task.
-//!    The map is looked at 16 records ahead, the control block 8 ahead, so that their cache misses overlap.
+//!    Where there are many groups, the map is looked at 16 records ahead, the control block 8 ahead, so that their cache
+//!    misses overlap.
 //! 2. Give the cells back, once.
 //! 3. Publish each touched group, once: by a plain store when it was quiet, otherwise by one read-modify-write.
 //!    What becomes busy is handed out as units.
@@ -36,9 +37,16 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Touched<K, T> {
     pub(crate) group: NonNull<Group<K, T>>,
-    /// The word if the group was quiet when it was touched: then it still is.
-    quiet: Option<State>,
+    /// The word when the group was touched. If it was quiet then, it still is.
+    seen: State,
 }
+
+impl<K, T> Clone for Touched<K, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<K, T> Copy for Touched<K, T> {}
 
 /// Buffers of one worker, reused from chunk to chunk. What is in `rejected` and `garbage` is dropped after the claim
 /// was released, since a drop is user code.
@@ -64,39 +72,58 @@ impl<K, T, S> Scratch<K, T, S> {
 // SAFETY: the pointers are to blocks of the engine, valid on every thread; the rest is owned.
 unsafe impl<K: Send, T: Send, S: Send> Send for Scratch<K, T, S> {}
 
-const MAP_AHEAD: u64 = 16;
-const BLOCK_AHEAD: u64 = 8;
+/// Records that are looked up together.
+const STRETCH: usize = 8;
 /// A map of this many bytes stays in the nearest caches by itself.
 const NEAR_MAP: usize = 16 << 10;
 const NO_GROUP: u32 = u32::MAX;
 /// Records of one chunk, at most: a group counts those that it got in 16 bits.
 const MOST: u32 = u16::MAX as u32;
 
-/// What was seen of the records just ahead: mark, whether by group, and the group that it probably is (the first entry
-/// of the map with these hash bits; the key is compared when the record's turn comes).
-struct Ahead([Option<(u32, bool, u32)>; BLOCK_AHEAD as usize]);
+/// Records of one stretch: what was seen of each (mark, whether by group), and the group that it probably is (the first entry of
+/// the map with these hash bits; the key is compared when the record's turn comes).
+#[derive(Clone, Copy)]
+struct Stretch {
+    seen: [(u32, bool); STRETCH],
+    candidates: [u32; STRETCH],
+    n: usize,
+}
 
-impl Ahead {
-    fn new() -> Self {
-        Self([None; BLOCK_AHEAD as usize])
+impl Stretch {
+    const EMPTY: Self = Self { seen: [(0, false); STRETCH], candidates: [NO_GROUP; STRETCH], n: 0 };
+
+    /// Looks at the records from `from` on, as far as they are published, and asks for their places in the map.
+    #[inline(always)]
+    fn see<K, T, S>(
+        &mut self,
+        records: &impl Records<K, T>,
+        back: &Back<K, T, S>,
+        from: u64,
+        end: u64,
+    ) {
+        let most = end.saturating_sub(from).min(STRETCH as u64) as usize;
+        self.n = 0;
+        while self.n < most
+            && let Some((mark, by_group)) = records.peek(from + self.n as u64)
+        {
+            if !by_group {
+                back.map.prefetch(mark);
+            }
+            self.seen[self.n] = (mark, by_group);
+            self.n += 1;
+        }
     }
 
-    #[inline]
-    fn look<K, T, S>(&mut self, records: &impl Records<K, T>, back: &Back<K, T, S>, position: u64) {
-        self.0[(position % BLOCK_AHEAD) as usize] =
-            records.peek(position).map(|(mark, by_group)| {
-                let candidate =
-                    if by_group { mark } else { back.map.get(mark, |_| true).unwrap_or(NO_GROUP) };
-                if candidate != NO_GROUP {
-                    prefetch_block(back, candidate);
-                }
-                (mark, by_group, candidate)
-            });
-    }
-
-    #[inline]
-    fn take(&mut self, position: u64) -> Option<(u32, bool, u32)> {
-        self.0[(position % BLOCK_AHEAD) as usize].take()
+    /// Looks the groups up, and asks for their blocks.
+    #[inline(always)]
+    fn look_up<K, T, S>(&mut self, back: &Back<K, T, S>) {
+        for (&(mark, by_group), candidate) in self.seen[..self.n].iter().zip(&mut self.candidates) {
+            *candidate =
+                if by_group { mark } else { back.map.get(mark, |_| true).unwrap_or(NO_GROUP) };
+            if *candidate != NO_GROUP {
+                prefetch_block(back, *candidate);
+            }
+        }
     }
 }
 
@@ -124,7 +151,7 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
     pub(crate) fn chunk(&mut self, most: u32) -> u32 {
         let door = self.door;
         let start = self.back.head;
-        self.back.head = self.drain(&door.ring, start, start + u64::from(most.min(MOST)));
+        self.back.head = self.drain(&door.ring.reader(), start, start + u64::from(most.min(MOST)));
         let mut taken = (self.back.head - start) as u32;
         if taken > 0 {
             door.ring.give_back(self.back.head);
@@ -199,35 +226,24 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
         }
     }
 
-    /// Many groups: map and control blocks are fetched ahead, so that their cache misses overlap.
+    /// Many groups: map and control blocks are fetched ahead, a stretch of records each, so that their cache misses overlap:
+    /// while one stretch goes to its groups, the blocks of the next and the places in the map of the one behind are on
+    /// their way.
     fn run_far(&mut self, records: &impl Records<K, T>, head: &mut u64, end: u64) {
-        let mut ahead = Ahead::new();
-        for position in *head..(*head + MAP_AHEAD).min(end) {
-            // The look-ahead reads cells that may not be published: `peek` says so.
-            if let Some((hash, false)) = records.peek(position) {
-                self.back.map.prefetch(hash);
+        let mut stretches = [Stretch::EMPTY; 3];
+        let [mut now, mut next, mut then] = stretches.each_mut();
+        now.see(records, self.back, *head, end);
+        next.see(records, self.back, *head + now.n as u64, end);
+        now.look_up(self.back);
+        // A stretch that ends at a record which is not published yet is followed by an empty one, or by that record.
+        while now.n > 0 {
+            next.look_up(self.back);
+            let ahead = *head + (now.n + next.n) as u64;
+            then.see(records, self.back, ahead, end);
+            for (&(mark, by_group), &candidate) in now.seen[..now.n].iter().zip(&now.candidates) {
+                self.sort(records, head, mark, by_group, candidate);
             }
-        }
-        for position in *head..(*head + BLOCK_AHEAD).min(end) {
-            ahead.look(records, self.back, position);
-        }
-        while *head < end {
-            if let Some((hash, false)) = records.peek(*head + MAP_AHEAD) {
-                self.back.map.prefetch(hash);
-            }
-            let seen = ahead.take(*head);
-            if *head + BLOCK_AHEAD < end {
-                ahead.look(records, self.back, *head + BLOCK_AHEAD);
-            }
-            let (mark, by_group, candidate) = match seen {
-                Some(seen) => seen,
-                // It was not published when we looked ahead.
-                None => match records.peek(*head) {
-                    Some((mark, by_group)) => (mark, by_group, NO_GROUP),
-                    None => return,
-                },
-            };
-            self.sort(records, head, mark, by_group, candidate);
+            (now, next, then) = (next, then, now);
         }
     }
 
@@ -242,29 +258,47 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
         candidate: u32,
     ) {
         let position = *head;
-        let index = if by_group {
-            mark
+        let (index, group) = if by_group {
+            (mark, self.back.group(mark))
         } else {
             // SAFETY: published by key and not taken.
             let key = unsafe { records.key(position) };
-            // SAFETY: the map holds live groups only, and we hold the claim.
-            let known = candidate != NO_GROUP && unsafe { self.back.group(candidate).key() } == key;
-            match if known { Some(candidate) } else { self.back.find(mark, key) } {
-                Some(index) => {
-                    if std::mem::needs_drop::<K>() {
-                        // SAFETY: as above; the head passes it below.
-                        self.scratch.garbage_keys.push(unsafe { records.take_key(position) });
-                    }
-                    index
+            let (index, group) = match self.group_of(mark, key, candidate) {
+                Some(known) => known,
+                None => {
+                    // SAFETY: as above; the head passes it below.
+                    let index = self.back.make(mark, unsafe { records.take_key(position) });
+                    *head = position + 1;
+                    // SAFETY: published; the head has passed it, so it is taken once.
+                    let task = unsafe { records.take_task(position) };
+                    self.append(index, self.back.group(index), task);
+                    return;
                 }
-                // SAFETY: as above.
-                None => self.back.make(mark, unsafe { records.take_key(position) }),
+            };
+            if std::mem::needs_drop::<K>() {
+                // SAFETY: as above; the head passes it below.
+                self.scratch.garbage_keys.push(unsafe { records.take_key(position) });
             }
+            (index, group)
         };
         *head = position + 1;
         // SAFETY: published; the head has passed it, so it is taken once.
         let task = unsafe { records.take_task(position) };
-        self.append(index, task);
+        self.append(index, group, task);
+    }
+
+    /// The group with this key, if it exists: the candidate, or what the map says.
+    #[inline(always)]
+    fn group_of<'e>(&self, hash: u32, key: &K, candidate: u32) -> Option<(u32, &'e Group<K, T>)> {
+        let mut found = None;
+        let mut is_it = |index| {
+            let group = self.back.group(index);
+            found = Some((index, group));
+            // SAFETY: the map holds live groups only, and we hold the claim.
+            unsafe { group.key() == key }
+        };
+        let known = candidate != NO_GROUP && is_it(candidate);
+        if known || self.back.map.get(hash, is_it).is_some() { found } else { None }
     }
 
     #[cold]
@@ -273,31 +307,37 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
         self.scratch.rejected.push((key, task, failure));
     }
 
-    #[inline]
-    fn append(&mut self, index: u32, task: T) {
-        let group = self.back.group(index);
+    #[inline(always)]
+    fn append(&mut self, index: u32, group: &Group<K, T>, task: T) {
         // SAFETY: we hold the claim, and this is the one reference.
-        let producer = unsafe { group.producer() };
-        if *producer.pending == 0 {
-            let state = group.word.load();
-            let quiet = state.is_quiet().then_some(state);
-            if quiet.is_some() {
-                // SAFETY: quiet under the claim: the consumer side is ours.
-                let mut head = unsafe { group.head_end() };
-                if producer.tail.is_detached() {
-                    *producer.tail = self.back.segment_for(index, producer.flags, self.pool);
-                    head = *producer.tail;
-                } else {
-                    End::rewind(producer.tail, &mut head);
-                }
-                head.set_stamp(self.now);
-                // SAFETY: as above.
-                unsafe { group.set_head(head) };
-            }
-            self.scratch.touched.push(Touched { group: NonNull::from(group), quiet });
+        let pending = unsafe { group.producer() }.pending;
+        if *pending == 0 {
+            self.touch(group, index);
         }
-        *producer.pending += 1;
-        producer.tail.push(self.pool, task);
+        *pending += 1;
+        // SAFETY: as above.
+        unsafe { group.producer() }.tail.push(self.pool, task);
+    }
+
+    /// The first task of this chunk for a group.
+    fn touch(&mut self, group: &Group<K, T>, index: u32) {
+        let state = group.word.load();
+        if state.is_quiet() {
+            // SAFETY: we hold the claim, and this is the one reference.
+            let producer = unsafe { group.producer() };
+            // SAFETY: quiet under the claim: the consumer side is ours.
+            let mut head = unsafe { group.head_end() };
+            if producer.tail.is_detached() {
+                *producer.tail = self.back.segment_for(index, producer.flags, self.pool);
+                head = *producer.tail;
+            } else {
+                End::rewind(producer.tail, &mut head);
+            }
+            head.set_stamp(self.now);
+            // SAFETY: as above.
+            unsafe { group.set_head(head) };
+        }
+        self.scratch.touched.push(Touched { group: NonNull::from(group), seen: state });
     }
 }
 
@@ -319,23 +359,30 @@ impl<K, T> Touched<K, T> {
     /// It was idle when it was touched.
     #[inline(always)]
     pub(crate) fn was_quiet(&self) -> bool {
-        self.quiet.is_some()
+        self.seen.is_quiet()
+    }
+
+    /// Claim holder: makes the tasks of this chunk countable, if the group was quiet: how many. The caller then holds its token.
+    #[inline(always)]
+    pub(crate) fn activate(&self) -> Option<u32> {
+        self.seen.is_quiet().then(|| {
+            let group = self.group();
+            // SAFETY: we hold the claim.
+            let added = u32::from(std::mem::take(unsafe { group.producer().pending }));
+            group.word.activate(self.seen, added);
+            added
+        })
     }
 
     /// Claim holder: makes the tasks of this chunk countable.
     pub(crate) fn publish(&self) -> Grown {
+        if let Some(added) = self.activate() {
+            return Grown { count: u64::from(added), added, meaning: Published::Token };
+        }
         let group = self.group();
         // SAFETY: we hold the claim.
         let added = u32::from(std::mem::take(unsafe { group.producer().pending }));
-        match self.quiet {
-            Some(state) => {
-                group.word.activate(state, added);
-                Grown { count: u64::from(added), added, meaning: Published::Token }
-            }
-            None => {
-                let (before, meaning) = group.word.publish(added);
-                Grown { count: u64::from(before.count()) + u64::from(added), added, meaning }
-            }
-        }
+        let (before, meaning) = group.word.publish(added);
+        Grown { count: u64::from(before.count()) + u64::from(added), added, meaning }
     }
 }

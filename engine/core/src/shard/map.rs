@@ -208,6 +208,10 @@ impl Map {
         let table = mem::replace(&mut self.main, Table::new(bits));
         let next = vacant.wrapping_sub(1) & table.mask;
         self.leaving = Some(Leaving { table, len: self.len, stop: vacant, next });
+        #[cfg(feature = "measure")]
+        if crate::watch::claims::rehashes_at_once() {
+            while self.migrate() {}
+        }
     }
 }
 

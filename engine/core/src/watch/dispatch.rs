@@ -69,17 +69,22 @@ where
         self.pace.begin(self.core().front.ready.clock.now(), head.stamp());
     }
 
-    /// The handler is back, and the token still in hand.
+    /// The handler is back, and the token still in hand. `troubled`: not all simply ended as done.
     #[cfg_attr(not(feature = "tracing"), expect(unused_variables))]
     #[inline(always)]
-    pub(crate) fn end_dispatch(&mut self, group: &Group<K, T>, begun: Begun, settled: &Settled) {
+    pub(crate) fn end_dispatch(
+        &mut self,
+        group: &Group<K, T>,
+        begun: Begun,
+        troubled: Option<&Settled>,
+    ) {
         #[cfg(feature = "tracing")]
         let began = self.pace.timed_since();
         if self.pace.times() {
             self.end_timed();
         }
         #[cfg(feature = "tracing")]
-        self.end_span(group, begun.span, began, settled);
+        self.end_span(group, begun.span, began, troubled);
     }
 
     #[cold]

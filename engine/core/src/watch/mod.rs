@@ -11,6 +11,8 @@
 //!
 //! Nothing here is asked when the engine decides anything.
 
+#[cfg(feature = "measure")]
+pub mod claims;
 pub(crate) mod dispatch;
 pub(crate) mod exposition;
 pub(crate) mod histogram;

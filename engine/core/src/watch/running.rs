@@ -31,8 +31,9 @@ impl<K, T> Hand<K, T> {
 
     /// Its worker: the task at the head was tried before.
     #[cold]
-    pub(crate) fn note_attempt(&self, trouble: &Trouble) {
-        let attempt = 1 + trouble.marks.first().map_or(0, |mark| mark.attempts);
+    pub(crate) fn note_attempt(&self, trouble: Option<&Trouble>) {
+        let first = trouble.and_then(|trouble| trouble.marks.first());
+        let attempt = 1 + first.map_or(0, |mark| mark.attempts);
         let tasks = self.load.load(Ordering::Relaxed) & ((1 << ATTEMPT_SHIFT) - 1);
         self.load.store(tasks | u64::from(attempt) << ATTEMPT_SHIFT, Ordering::Relaxed);
     }

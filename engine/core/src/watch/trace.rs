@@ -111,15 +111,17 @@ where
         group: &Group<K, T>,
         span: DispatchSpan,
         began: Option<u64>,
-        settled: &Settled,
+        troubled: Option<&Settled>,
     ) {
         let trace = &self.core().settings.watch.trace;
         let took = began.map(|start| Duration::from_nanos(self.pace.now.saturating_sub(start)));
         let slow = trace.slow.zip(took).filter(|(limit, took)| took > limit);
-        let quiet =
-            settled.failures() == 0 && settled.throttled.is_none() && settled.next == Next::Go;
-        if !quiet || slow.is_some() {
-            self.tell(group, slow.map(|(_, took)| took), settled);
+        let loud = troubled.is_some_and(|settled| {
+            settled.failures() > 0 || settled.throttled > 0 || settled.next != Next::Go
+        });
+        if loud || slow.is_some() {
+            let settled = troubled.copied().unwrap_or_default();
+            self.tell(group, slow.map(|(_, took)| took), &settled);
         }
         drop(span.entered);
     }
@@ -138,7 +140,8 @@ where
         if failed > 0 {
             tracing::warn!(target: "bgrp", group = hash, key = %key, tasks = failed, "tasks failed for good");
         }
-        if let Some(pause) = settled.throttled {
+        if settled.throttled > 0 {
+            let pause = Duration::from_millis(settled.throttled.into());
             tracing::debug!(target: "bgrp", group = hash, key = %key, ?pause, "throttled");
         }
         match settled.next {

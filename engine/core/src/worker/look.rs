@@ -1,6 +1,6 @@
 //! A worker looks at a shard: claim, demux, publish, release the claim, and only then does anything run.
 
-use std::{hash::Hash, ptr::NonNull, time::Duration};
+use std::{hash::Hash, ptr::NonNull};
 
 use super::Worker;
 use crate::{
@@ -13,6 +13,7 @@ use crate::{
     shard::{
         back::Back,
         demux::{Demux, Grown},
+        map::MOVES_PER_OP,
     },
     sync::Ordering,
     time::timers::Entry,
@@ -30,6 +31,7 @@ where
     W: Work<K, T>,
 {
     /// The caller holds the duty to look at the shard (its unit).
+    #[inline(never)]
     pub(crate) fn look(&mut self, shard: usize) {
         let core = self.core();
         let door: &Door<K, T> = &core.front.doors[shard];
@@ -46,6 +48,8 @@ where
         let now = core.front.ready.clock.now();
         self.pace.now = now;
         let mut back = core.backs[shard].lock();
+        #[cfg(feature = "measure")]
+        let holding = crate::watch::claims::Holding::start();
         let mut demux =
             Demux { door, back: &mut back, pool: &mut self.pool, scratch: &mut self.scratch, now };
         let taken = demux.chunk(most);
@@ -53,7 +57,8 @@ where
         let held = self.publish(door);
         back.unpin_passed();
         // A resize that is under way goes on also when no group is made or reclaimed: two tables cost two look-ups.
-        back.map.migrate();
+        // By as many slots as records came.
+        (0..=taken / MOVES_PER_OP as u32).any(|_| !back.map.migrate());
         // More looks than groups can have been put off in this chunk: the list of late ones shrinks.
         back.cool(2 * taken as usize + 8, &mut self.pool);
         let limit = core.census(&mut back);
@@ -66,6 +71,8 @@ where
         let more = !self.let_rest(door, &mut back, taken);
         back.left_at = if more { now } else { 0 };
         let gone_lanes = std::mem::take(&mut back.gone_lanes);
+        #[cfg(feature = "measure")]
+        holding.end();
         drop(back);
         if !gone_lanes.is_empty() {
             core.lanes.retire(gone_lanes);
@@ -78,9 +85,8 @@ where
         self.allowance = self.allowance.saturating_sub(u64::from(taken));
         add(&self.post().counters.taken, u64::from(taken));
         add(&self.post().counters.looks, 1);
-        let fresh = std::mem::take(&mut self.fresh);
-        if more || fresh.len() > 0 {
-            self.run_row(fresh, more.then(|| door.unit()));
+        if more || !self.fresh.is_empty() {
+            self.run_row(more.then(|| door.unit()));
         }
         self.clean_up();
     }
@@ -113,11 +119,19 @@ where
     fn publish(&mut self, door: &Door<K, T>) -> bool {
         let mut held = false;
         let core = self.core();
-        let linger = core.settings.flush > Duration::ZERO && !core.front.status.refuses();
+        let linger = self.lingers && !core.front.status.refuses();
         let now = if linger { core.front.ready.clock.now() } else { 0 };
         for i in 0..self.scratch.touched.len() {
-            let touched = &self.scratch.touched[i];
+            let touched = self.scratch.touched[i];
             let group = touched.group;
+            if !linger && let Some(added) = touched.activate() {
+                if added > core.settings.group_capacity {
+                    self.note_full(door, group);
+                }
+                // SAFETY: the group was quiet, so its one token is ours.
+                self.fresh.push(unsafe { token(group, &core.front.ready) });
+                continue;
+            }
             let grown = touched.publish();
             let count = u32::try_from(grown.count).unwrap_or(u32::MAX);
             if matches!(grown.meaning, Published::Token) && !touched.was_quiet() {
@@ -175,7 +189,7 @@ where
         match reference.word.linger(self.core().settings.batch) {
             Ok(sequence) => {
                 let deadline = now + self.core().settings.flush.as_nanos() as u64;
-                self.lingers.push((deadline, Entry::Linger(group, sequence, deadline)));
+                self.waits.push((deadline, Entry::Linger(group, sequence, deadline)));
             }
             // SAFETY: the token stayed ours.
             Err(_) => self.fresh.push(unsafe { token(group, &self.core().front.ready) }),
@@ -211,7 +225,7 @@ where
             Ok(sequence) => {
                 let group = token.as_ptr();
                 token.gone();
-                self.lingers.push((now + left, Entry::Linger(group, sequence, now + left)));
+                self.waits.push((now + left, Entry::Linger(group, sequence, now + left)));
                 self.insert_lingers();
             }
             Err(_) => self.queue(token.rest()),
@@ -219,11 +233,11 @@ where
     }
 
     fn insert_lingers(&mut self) {
-        if self.lingers.is_empty() {
+        if self.waits.is_empty() {
             return;
         }
         let core = self.core();
-        let call = core.timers.add(self.lingers.drain(..), || core.front.status.refuses());
+        let call = core.timers.add(self.waits.drain(..), || core.front.status.refuses());
         core.front.ready.call_keeper(call);
     }
 

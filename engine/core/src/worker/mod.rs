@@ -3,7 +3,8 @@
 //! [`Worker::step`] is all the work there is. A worker thread calls it in a loop (pool.rs); the deterministic mode
 //! calls it from outside, one worker at a time (sim.rs). Both drive the same code.
 //!
-//! Where the next unit comes from, in this order: own row, own deque, own inbox, overflow list, other workers (near first).
+//! Where the next unit comes from, in this order: own row, own deque (what is in the inbox goes to its tail before), overflow
+//! list, other workers (near first).
 //! Every 16 steps a worker looks at the timers, at starved shards, and at other workers (steal.rs).
 
 pub(crate) mod admit;
@@ -60,10 +61,14 @@ pub(crate) struct Worker<K, T, W: Work<K, T>> {
     pub(crate) pool: Pool<T>,
     pub(crate) scratch: Scratch<K, T, W::State>,
     pub(crate) outcomes: Vec<Outcome>,
-    /// Units on their way to the ready list.
-    fresh: Chain,
+    /// What was settled of a group in trouble before its handler was called.
+    before: settle::Settled,
+    /// Groups that a look made busy, on their way to the row.
+    fresh: Vec<Unit>,
+    /// The engine has a flush interval.
+    lingers: bool,
     /// Linger entries of one chunk.
-    lingers: Vec<(u64, crate::time::timers::Entry<K, T>)>,
+    waits: Vec<(u64, crate::time::timers::Entry<K, T>)>,
     /// Records that this worker may take before it adds up the backlog again.
     allowance: u64,
     steps: u32,
@@ -79,13 +84,14 @@ pub(crate) struct Worker<K, T, W: Work<K, T>> {
     rounds: u32,
     /// The unit that was polled comes from the list of the bulk class.
     runs_bulk: std::cell::Cell<bool>,
-    /// The token of a group that goes on with its round, and what it was admitted with.
+    /// The token of a group that goes on with its round.
     again: Option<Unit>,
     pub(crate) pace: Pace,
     pub(crate) sampler: Sampler,
     #[cfg(feature = "metrics")]
     pub(crate) recorder: crate::watch::recorder::Times,
-    kept: Option<Admitted>,
+    /// What the group in hand was admitted with (worker/admit.rs).
+    admitted: Option<Admitted>,
 }
 
 // SAFETY: post and hand point into the core, of which the worker owns a share; everything else is owned or shared safely.
@@ -103,6 +109,7 @@ where
         let post = NonNull::from(&*core.front.ready.posts[id]);
         let hand = NonNull::from(&*core.hands[id]);
         let pace = Pace::new(core.settings.watch.timing, core.front.ready.clock.now());
+        let lingers = !core.settings.flush.is_zero();
         Self {
             core,
             post,
@@ -113,8 +120,10 @@ where
             pool,
             scratch: Scratch::new(),
             outcomes: Vec::new(),
-            fresh: Chain::default(),
-            lingers: Vec::new(),
+            before: settle::Settled::default(),
+            fresh: Vec::with_capacity(1_024),
+            lingers,
+            waits: Vec::new(),
             allowance: 0,
             steps: 0,
             victim: id,
@@ -129,7 +138,7 @@ where
             sampler: Sampler::new(),
             #[cfg(feature = "metrics")]
             recorder: crate::watch::recorder::Times::new(),
-            kept: None,
+            admitted: None,
         }
     }
 
@@ -164,22 +173,27 @@ where
     }
 
     /// The next unit, from wherever there is one.
+    #[inline]
     pub(crate) fn poll(&mut self) -> Option<Unit> {
         self.steps = self.steps.wrapping_add(1);
         self.post().steps.store(self.steps, Ordering::Relaxed);
         if self.steps.is_multiple_of(PERIOD) {
             self.look_around();
         }
-        if let Some(bulk) = &self.core.front.ready.bulk
-            && self.steps.is_multiple_of(BULK_EVERY)
-            && let Some(unit) = self.take_bulk(bulk)
+        if self.steps.is_multiple_of(BULK_EVERY)
+            && let Some(unit) = self.bulk_in_time()
         {
             return Some(unit);
         }
         if let Some(unit) = self.next() {
             return Some(unit);
         }
-        // Nothing to do is the time to look at what is looked at seldom.
+        self.look_seldom()
+    }
+
+    /// Nothing to do is the time to look at what is looked at seldom.
+    #[cold]
+    fn look_seldom(&mut self) -> Option<Unit> {
         let more = self.fire_timers() | self.core.feed_starved();
         let next = if more { self.next() } else { None };
         let next = next.or_else(|| self.take_bulk(self.core.front.ready.bulk.as_ref()?));
@@ -187,6 +201,11 @@ where
             self.pace.pause();
         }
         next
+    }
+
+    #[cold]
+    fn bulk_in_time(&mut self) -> Option<Unit> {
+        self.take_bulk(self.core.front.ready.bulk.as_ref()?)
     }
 
     /// The next group of the bulk class, which then runs.
@@ -201,6 +220,7 @@ where
         taken
     }
 
+    #[inline]
     pub(crate) fn run(&mut self, unit: Unit) {
         match unit.open() {
             Kind::Shard(link) => {
@@ -221,9 +241,27 @@ where
         }
     }
 
-    /// A turn where groups have weights or classes.
     #[cold]
+    #[inline(never)]
     fn turn_by_share(&mut self, token: RunToken<'_, K, T>) {
+        let Some(token) = self.by_share(token) else { return };
+        // SAFETY: we hold the token of a live group.
+        let class = self.core().settings.shares.class(unsafe { token.group().key() });
+        let before = self.post().counters.ended();
+        self.turn(token);
+        while let Some(Kind::Group(link)) = self.again.take().map(Unit::open) {
+            // SAFETY: the unit stood for the token of the group that ran just now.
+            self.turn(unsafe { RunToken::new(link.cast(), &self.core().front.ready) });
+        }
+        self.rounds = 1;
+        if class == Class::Bulk {
+            self.post().counters.add_bulk(before);
+        }
+    }
+
+    /// Where groups have weights or classes: how many batches the group has in this round. `None`: it is of the bulk class, and waits
+    /// until nothing interactive is ready, or its time has come.
+    fn by_share<'e>(&mut self, token: RunToken<'e, K, T>) -> Option<RunToken<'e, K, T>> {
         let core = self.core();
         let shares = &core.settings.shares;
         // SAFETY: we hold the token of a live group.
@@ -232,44 +270,39 @@ where
             && !self.runs_bulk.take()
             && shares.class(key) == Class::Bulk
         {
-            // It waits until nothing interactive is ready, or its time has come.
             bulk.push(token.rest());
             core.front.ready.wake_near(self.id);
-            return;
+            return None;
         }
-        let is_bulk = shares.class(key) == Class::Bulk;
-        let before = self.post().counters.ended();
         self.rounds = shares.weight(key);
-        self.turn(token);
-        while let Some(unit) = self.again.take() {
-            let Kind::Group(link) = unit.open() else { unreachable!("a group goes on") };
-            // SAFETY: the unit stood for the token of the group that ran just now.
-            self.turn(unsafe { RunToken::new(link.cast(), &core.front.ready) });
-        }
-        self.rounds = 1;
-        if is_bulk {
-            self.post().counters.add_bulk(before);
-        }
+        Some(token)
     }
 
+    #[inline(always)]
     fn next(&mut self) -> Option<Unit> {
         let barrier = self.core().front.barrier;
-        let own = self.post().row.take(&mut self.place, barrier);
-        own.or_else(|| self.deque.pop())
-            .or_else(|| self.refill())
-            .or_else(|| self.steal())
-            .or_else(|| self.rob())
+        self.post().row.take(&mut self.place, barrier).or_else(|| self.next_elsewhere())
     }
 
-    /// Own inbox, then the overflow list.
-    fn refill(&mut self) -> Option<Unit> {
-        let mut chain = self.post().inbox.take();
-        if chain.len() > 0 {
-            self.queue_all(&mut chain);
-            if let Some(unit) = self.deque.pop() {
-                return Some(unit);
-            }
+    /// The row is empty.
+    #[inline(never)]
+    fn next_elsewhere(&mut self) -> Option<Unit> {
+        if !self.post().inbox.is_empty() {
+            self.empty_own_inbox();
         }
+        self.deque.pop().or_else(|| self.refill()).or_else(|| self.steal()).or_else(|| self.rob())
+    }
+
+    /// What came in goes behind what is ready now. Not only once the deque is empty: beside a group that always has tasks
+    /// it never is.
+    #[cold]
+    fn empty_own_inbox(&mut self) {
+        let mut chain = self.post().inbox.take();
+        self.queue_all(&mut chain);
+    }
+
+    /// From the overflow list.
+    fn refill(&mut self) -> Option<Unit> {
         let ready = &self.core.front.ready;
         let share = ready.overflow.len() / ready.posts.len() + 1;
         let deque = &self.deque;
@@ -307,16 +340,20 @@ where
         }
     }
 
-    /// The groups of a look: they run now, unless they are too few to be worth a row. `shard`: looked at again, behind all
-    /// that are ready.
-    pub(crate) fn run_row(&mut self, mut groups: Chain, shard: Option<Unit>) {
+    /// The groups of a look (`fresh`): they run now, unless they are too few to be worth a row. `shard`: looked at again,
+    /// behind all that are ready.
+    pub(crate) fn run_row(&mut self, shard: Option<Unit>) {
+        let mut groups = self.fresh.drain(..);
         if groups.len() >= ROW_FROM {
-            self.post().row.fill(&mut self.place, || groups.pop());
+            // SAFETY: the post lives as long as the core, of which the worker owns a share.
+            unsafe { self.post.as_ref() }.row.fill(&mut self.place, || groups.next());
         }
+        let mut rest = Chain::default();
+        groups.for_each(|unit| rest.push(unit));
         if let Some(unit) = shard {
-            groups.push(unit);
+            rest.push(unit);
         }
-        self.queue_all(&mut groups);
+        self.queue_all(&mut rest);
     }
 
     /// Puts units behind all that are ready, in order.
@@ -336,6 +373,7 @@ where
     }
 
     /// Every [`PERIOD`] steps.
+    #[inline(never)]
     fn look_around(&mut self) {
         self.fire_timers();
         self.core.feed_starved();
@@ -365,11 +403,12 @@ where
     pub(crate) fn hand_over(&mut self) {
         let barrier = self.core.front.barrier;
         let row = &self.post().row;
+        let mut all = Chain::default();
+        self.fresh.drain(..).for_each(|unit| all.push(unit));
         while let Some(unit) = row.take(&mut self.place, barrier).or_else(|| self.deque.pop()) {
-            self.fresh.push(unit);
+            all.push(unit);
         }
-        let mut fresh = std::mem::take(&mut self.fresh);
-        self.core.front.ready.spill(&mut fresh);
+        self.core.front.ready.spill(&mut all);
     }
 }
 

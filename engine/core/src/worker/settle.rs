@@ -4,15 +4,15 @@
 //! Only dispatches with a failure, and those of batch handlers, come here; a dispatch of a task handler in which
 //! everything is done has settled itself on the way.
 
-use std::{hash::Hash, time::Duration};
+use std::{any::Any, hash::Hash, time::Duration};
 
 use super::{Random, Worker};
 use crate::{
     core::Settings,
     flow::exhausted::{Exhausted, Verdict},
     group::ring::End,
-    handler::{Turn, Work},
-    outcome::{Failure, Mark, Outcome, Trouble, drop_quietly},
+    handler::{Phase, Turn, Work},
+    outcome::{Failure, FailureKind, Mark, Outcome, Trouble, drop_quietly},
     sync::mutant,
 };
 
@@ -40,7 +40,7 @@ impl Next {
 }
 
 /// The sum of a dispatch.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Settled {
     /// Tasks that left the head of the group.
     pub(crate) removed: u32,
@@ -49,8 +49,8 @@ pub(crate) struct Settled {
     /// Tasks that will be tried again.
     pub(crate) retries: u32,
     pub(crate) next: Next,
-    /// The downstream throttled a task and wants no other one for so long.
-    pub(crate) throttled: Option<Duration>,
+    /// The downstream throttled a task and wants no other one for so many milliseconds; 0: it did not.
+    pub(crate) throttled: u32,
 }
 
 impl Settled {
@@ -73,14 +73,21 @@ enum Fate {
 /// The least pause of a throttled downstream: a tick of the timer.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Settles what the handler left in `turn`; returns the marks of the tasks that stay at the head.
+/// Settles what the handler left in `turn`; returns the marks of the tasks that stay at the head. `panicked`: with what, and
+/// whether the state of the group is open.
+#[inline(never)]
 pub(crate) fn settle<K, T>(
     settings: &Settings<K, T>,
-    mut turn: Turn<'_, K, T>,
+    turn: &mut Turn<'_, K, T>,
+    panicked: Option<(Box<dyn Any + Send>, bool)>,
     trouble: Option<Box<Trouble>>,
     random: &mut Random,
     settled: &mut Settled,
 ) -> Option<Box<Trouble>> {
+    let dropped_badly =
+        panicked.is_some_and(|(payload, is_open)| note_panic(turn, payload, is_open));
+    settled.removed += turn.done;
+    settled.done += turn.done - u32::from(dropped_badly);
     // Unboxed: a dispatch without a failure comes by here too and must not allocate.
     let mut trouble = trouble.map_or_else(Trouble::default, |boxed| *boxed);
     // The tasks that a task handler has finished were at the head, with their marks.
@@ -88,7 +95,7 @@ pub(crate) fn settle<K, T>(
     trouble.marks.drain(..passed);
     if let Some(outcome) = turn.failed.take() {
         let mut outcomes = std::iter::once(outcome);
-        settle_run(settings, &mut turn, 1, &mut trouble, &mut outcomes, random, settled);
+        settle_run(settings, turn, 1, &mut trouble, &mut outcomes, random, settled);
     } else if turn.batched {
         let n = turn.planned;
         let mut outcomes = std::mem::take(turn.outcomes);
@@ -98,14 +105,38 @@ pub(crate) fn settle<K, T>(
             settled.done += n;
         } else if outcomes.is_empty() {
             let mut done = std::iter::repeat_n(Outcome::Done, n as usize);
-            settle_run(settings, &mut turn, n, &mut trouble, &mut done, random, settled);
+            settle_run(settings, turn, n, &mut trouble, &mut done, random, settled);
         } else {
             let mut all = outcomes.drain(..);
-            settle_run(settings, &mut turn, n, &mut trouble, &mut all, random, settled);
+            settle_run(settings, turn, n, &mut trouble, &mut all, random, settled);
         }
         *turn.outcomes = outcomes;
     }
     (!trouble.marks.is_empty()).then(|| Box::new(trouble))
+}
+
+/// What the panic of user code means. `true`: the last task that counts as done failed in its own drop.
+#[cold]
+fn note_panic<K, T>(
+    turn: &mut Turn<'_, K, T>,
+    payload: Box<dyn Any + Send>,
+    is_open: bool,
+) -> bool {
+    let kind = match turn.phase {
+        Phase::Batch if !is_open => FailureKind::StatePanicked,
+        _ => FailureKind::Panicked,
+    };
+    let failure = Failure::from_panic(payload, kind);
+    match turn.phase {
+        Phase::Drop => return true,
+        Phase::Batch if is_open => {
+            turn.outcomes.clear();
+            turn.outcomes.resize(turn.planned as usize, Outcome::Retry(failure));
+            turn.batched = true;
+        }
+        Phase::Batch | Phase::Task | Phase::Between => turn.failed = Some(Outcome::Retry(failure)),
+    }
+    false
 }
 
 /// Settles the `n` tasks at the head, one outcome each.
@@ -142,7 +173,8 @@ fn settle_run<K, T>(
             }
             Fate::Throttled(mark, pause) => {
                 settled.next = settled.next.and(Next::Wait(pause));
-                settled.throttled = settled.throttled.max(Some(pause));
+                let ms = pause.as_nanos().div_ceil(1_000_000).min(u128::from(u32::MAX)) as u32;
+                settled.throttled = settled.throttled.max(ms);
                 stay.push((i, mark));
             }
         }

@@ -6,26 +6,31 @@
 //! | more tasks | tail of the ready list |
 //! | less than a batch, with linger | the group's word |
 //! | the head is to be retried | the timer |
+//! | its weight allows another batch | the same hand |
 //! | limits do not let it start | the queue of admission, or the timer (worker/admit.rs) |
 //! | the group is halted | the list of held groups |
 //! | the engine is halted | nowhere: nothing runs any more, close walks the blocks |
 
 use std::{
     hash::Hash,
+    mem::MaybeUninit,
     panic::{AssertUnwindSafe, catch_unwind},
     ptr::NonNull,
     time::Duration,
 };
 
-use super::{Worker, settle::Next};
+use super::{
+    Worker,
+    settle::{Next, Settled, settle},
+};
 use crate::{
     group::{
         block::{Block, Group, Place},
         ring::End,
+        state::State,
         token::RunToken,
     },
     handler::{Budget, Phase, Turn, Work},
-    outcome::{Failure, FailureKind, Outcome},
     sync::Ordering,
     time::timers::Entry,
     watch::stats::add,
@@ -37,51 +42,89 @@ where
     T: Send + 'static,
     W: Work<K, T>,
 {
+    /// Not a part of its callers, so that there is one copy of it, and the call of the handler a part of that.
+    #[inline(never)]
     pub(crate) fn turn(&mut self, token: RunToken<'_, K, T>) {
         let core = self.core();
         if !self.take_in_hand(token.as_ptr()) {
             // The engine is halted. The group's tasks lie in its block; close finds them there.
-            self.forgo(&token);
+            self.forgo(token.as_ptr());
             token.gone();
             return;
         }
         let count = token.group().word.load().count();
-        let Some((token, leave)) = self.admit(token, count.min(core.settings.batch)) else {
-            self.hand().lay_down();
-            return;
-        };
+        let mut most = count.min(core.settings.batch);
+        let mut token = token;
+        let limited = core.is_limited();
+        if limited {
+            match self.admit(token, most) {
+                Some((ours, tasks)) => (token, most) = (ours, tasks),
+                None => return self.hand().lay_down(),
+            }
+        }
         let group = token.group();
         // SAFETY: we hold the token, and put the head back below.
         let mut head = unsafe { group.head_end() };
-        let since = if core.settings.flush > Duration::ZERO {
-            (core.front.ready.clock.now() / 1_000_000) as u32
-        } else {
-            0
-        };
-        let begun = self.begin_dispatch(group, head, leave.tasks);
-        let settled = self.dispatch(group, &mut head, leave.tasks);
+        let since =
+            if self.lingers { (core.front.ready.clock.now() / 1_000_000) as u32 } else { 0 };
+        let begun = self.begin_dispatch(group, head, most);
+        let settled = self.dispatch(group, &mut head, most);
         // SAFETY: as above.
         unsafe { group.set_head(head) };
-        self.end_dispatch(group, begun, &settled);
-        add(&self.post().counters.turns, 1);
-        let halts = matches!(settled.next, Next::HaltGroup);
-        if halts {
+        self.end_dispatch(group, begun, settled.as_ref().err());
+        match settled {
+            Ok(done) => {
+                let after = group.word.settle(done);
+                // The counters of ended tasks come after the word, so that who sees them all sees every group at rest.
+                let counters = &self.post().counters;
+                add(&counters.turns, 1);
+                add(&counters.done, u64::from(done));
+                self.relieve(token.as_ptr(), after);
+                if after.is_idle() {
+                    token.gone();
+                } else {
+                    if done > 0 {
+                        head.set_stamp(self.pace.now);
+                    }
+                    self.go_on(token, after, count > done, since);
+                }
+            }
+            Err(settled) => self.end_troubled(token, &settled, count > settled.removed, since),
+        }
+        if limited {
+            self.leave();
+        }
+        self.hand().lay_down();
+    }
+
+    /// A dispatch that did not simply end with all its tasks done.
+    #[inline(never)]
+    fn end_troubled(
+        &mut self,
+        token: RunToken<'_, K, T>,
+        settled: &Settled,
+        left: bool,
+        since: u32,
+    ) {
+        let core = self.core();
+        let group = token.group();
+        let counters = &self.post().counters;
+        add(&counters.turns, 1);
+        if settled.next == Next::HaltGroup {
             let held = group.word.halt().count() - settled.removed;
             // ORDERING: SeqCst, see `Core::is_drained`.
             core.held.tasks.fetch_add(u64::from(held), Ordering::SeqCst);
         }
         let after = group.word.settle(settled.removed);
-        // The counters of ended tasks come after the word, so that who sees them all sees every group at rest.
-        add(&self.post().counters.done, u64::from(settled.done));
-        let pointer = token.as_ptr();
+        // After the word, as in `turn`.
+        add(&counters.done, u64::from(settled.done));
         if settled.failures() > 0 {
-            self.note_failures(pointer, &settled);
+            self.note_failures(token.as_ptr(), settled);
         }
-        if after.is_full() && after.count() <= core.settings.low_mark() {
-            core.relieve(pointer);
-        }
+        self.relieve(token.as_ptr(), after);
         if !after.is_idle() && settled.removed > 0 {
-            head.set_stamp(self.pace.now);
+            // SAFETY: we hold the token.
+            unsafe { group.head_end() }.set_stamp(self.pace.now);
         }
         match settled.next {
             Next::HaltGroup => {
@@ -94,36 +137,44 @@ where
             }
             _ if after.is_idle() => token.gone(),
             Next::Wait(wait) => self.back_off(token, wait),
-            Next::Go
-                if core.settings.flush > Duration::ZERO && after.count() < core.settings.batch =>
-            {
-                // SAFETY: we hold the token.
-                let mut head = unsafe { token.group().head_end() };
-                if head.trouble().is_some() {
-                    // A task that stood behind a retried one is held, and its wait is over by now.
-                    self.queue(token.rest());
-                } else {
-                    // What was there before this turn and was not run is older than the turn.
-                    let older = if count > settled.removed { *head.since() } else { since };
-                    self.linger_again(token, older);
-                }
-            }
-            Next::Go if self.rounds > 1 => {
+            Next::Go => self.go_on(token, after, left, since),
+        }
+        if settled.throttled > 0 {
+            self.leave_throttled(u64::from(settled.throttled) * 1_000_000);
+        }
+    }
+
+    /// A full group that holds few tasks now is open again. Its token may be gone.
+    #[inline(always)]
+    fn relieve(&self, group: NonNull<Group<K, T>>, after: State) {
+        let core = self.core();
+        if after.is_full() && after.count() <= core.settings.low_mark() {
+            core.relieve(group);
+        }
+    }
+
+    /// More tasks wait. `left`: some of them were there before this turn, which began at `since`.
+    fn go_on(&mut self, token: RunToken<'_, K, T>, after: State, left: bool, since: u32) {
+        if !self.lingers || after.count() >= self.core().settings.batch {
+            if self.rounds > 1 {
                 // Its share of this round is not used up: it goes on, with its permit if it has one.
                 self.rounds -= 1;
-                self.kept = leave.keep();
                 self.again = Some(token.rest());
-                self.hand().lay_down();
-                return;
+            } else {
+                self.queue(token.rest());
             }
-            Next::Go => self.queue(token.rest()),
+            return;
         }
-        if let Some(pause) = settled.throttled {
-            leave.throttled(pause);
+        // SAFETY: we hold the token.
+        let mut head = unsafe { token.group().head_end() };
+        if head.trouble().is_some() {
+            // A task that stood behind a retried one is held, and its wait is over by now.
+            self.queue(token.rest());
         } else {
-            drop(leave);
+            // What was there before this turn and was not run is older than the turn.
+            let older = if left { *head.since() } else { since };
+            self.linger_again(token, older);
         }
-        self.hand().lay_down();
     }
 
     /// Notes what this worker has in hand, then asks whether it still may run it. Close does it the other way
@@ -143,27 +194,32 @@ where
         core.front.ready.call_keeper(call);
     }
 
-    /// Calls the handler for up to `most` tasks.
+    /// Calls the handler for up to `most` tasks. `Ok`: that is how many are done, and there is nothing else to settle.
+    #[inline(always)]
     fn dispatch(
         &mut self,
         group: &Group<K, T>,
         head: &mut End<T>,
         most: u32,
-    ) -> super::settle::Settled {
+    ) -> Result<u32, Settled> {
         let core = self.core();
         // SAFETY: we hold the token of a live group.
         let key = unsafe { group.key() };
-        let mut settled = super::settle::Settled::default();
         let mut planned = most;
-        if let Some(trouble) = head.trouble() {
-            self.hand().note_attempt(trouble);
-            planned = self.resolve_held(key, head, most, &mut settled);
+        let mut trouble = None;
+        let marked = head.trouble().is_some();
+        if marked {
+            self.hand().note_attempt(head.trouble().as_deref());
+            // What is settled before the call lies apart: a group without trouble has no part in it.
+            let mut before = Settled::default();
+            planned = self.resolve_held(key, head, most, &mut before);
             if planned == 0 {
-                return settled;
+                return Err(before);
             }
+            trouble = head.trouble().take();
+            self.before = before;
         }
-        let trouble = head.trouble().take();
-        self.outcomes.clear();
+        debug_assert!(self.outcomes.is_empty(), "whoever settles a batch empties it");
         let mut turn = Turn {
             key,
             head,
@@ -171,8 +227,8 @@ where
             trouble: trouble.as_deref(),
             planned,
             budget: Budget {
-                clock: &*core.front.ready.clock,
-                nanos: core.settings.budget.as_nanos() as u64,
+                clock: &core.front.ready.clock,
+                most: &core.settings.budget,
                 started: None,
             },
             status: &core.front.status,
@@ -188,50 +244,52 @@ where
         let run = catch_unwind(AssertUnwindSafe(|| {
             if !group.is_open() {
                 turn.phase = Phase::Batch;
-                let opened = core.work.open(key);
                 // SAFETY: we hold the token; the slot is empty.
-                unsafe { (*state).write(opened) };
+                unsafe { open(&core.work, key, state) };
                 group.set_open(true);
                 turn.phase = Phase::Between;
             }
             // SAFETY: we hold the token and the state is open.
             core.work.run(unsafe { (*state).assume_init_mut() }, &mut turn);
         }));
-        let mut dropped_badly = false;
-        if let Err(payload) = run {
-            match turn.phase {
-                Phase::Drop => {
-                    // The task counts as passed; its own drop is what failed.
-                    dropped_badly = true;
-                    drop(Failure::from_panic(payload, FailureKind::Panicked));
-                }
-                Phase::Batch if group.is_open() => {
-                    let failure = Failure::from_panic(payload, FailureKind::Panicked);
-                    turn.outcomes.clear();
-                    turn.outcomes.resize(planned as usize, Outcome::Retry(failure));
-                    turn.batched = true;
-                }
-                Phase::Batch => {
-                    let failure = Failure::from_panic(payload, FailureKind::StatePanicked);
-                    turn.failed = Some(Outcome::Retry(failure));
-                }
-                Phase::Task | Phase::Between => {
-                    let failure = Failure::from_panic(payload, FailureKind::Panicked);
-                    turn.failed = Some(Outcome::Retry(failure));
-                }
-            }
+        if run.is_ok() && !turn.batched && turn.failed.is_none() && !marked {
+            return Ok(turn.done);
         }
-        let clean = !turn.batched && turn.failed.is_none() && trouble.is_none();
-        let done = turn.done - u32::from(dropped_badly);
-        settled.removed += turn.done;
-        settled.done += done;
-        if !clean {
-            // A copy, since the turn still borrows the original; only a failure comes here.
-            let marks = trouble.clone();
-            let marks =
-                super::settle::settle(&core.settings, turn, marks, &mut self.random, &mut settled);
-            *head.trouble() = marks;
-        }
-        settled
+        let panicked = run.err().map(|payload| (payload, group.is_open()));
+        let mut settled =
+            if marked { std::mem::take(&mut self.before) } else { Settled::default() };
+        // A copy, since the turn still borrows the original; only a failure comes here.
+        let marks = trouble.clone();
+        // Part by part into another place: so the turn of a dispatch that simply ends can live in registers.
+        let mut turn = Turn {
+            key: turn.key,
+            head: turn.head,
+            pool: turn.pool,
+            trouble: turn.trouble,
+            planned: turn.planned,
+            budget: turn.budget,
+            status: turn.status,
+            phase: turn.phase,
+            done: turn.done,
+            failed: turn.failed,
+            outcomes: turn.outcomes,
+            batched: turn.batched,
+        };
+        let random = &mut self.random;
+        let marks = settle(&core.settings, &mut turn, panicked, marks, random, &mut settled);
+        *head.trouble() = marks;
+        Err(settled)
     }
+}
+
+/// Opens the state of a group.
+///
+/// # Safety
+/// The slot is the caller's, and empty.
+#[cold]
+#[inline(never)]
+unsafe fn open<K, T, W: Work<K, T>>(work: &W, key: &K, state: *mut MaybeUninit<W::State>) {
+    let opened = work.open(key);
+    // SAFETY: the caller's promise.
+    unsafe { (*state).write(opened) };
 }
