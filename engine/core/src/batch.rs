@@ -69,10 +69,33 @@ impl<'a, K, T> Batch<'a, K, T> {
         IterMut { slots: self.slots(), tasks: PhantomData }
     }
 
-    fn slots(&self) -> Slots<T> {
+    /// As [`Batch::iter`], for all of the time that the batch borrows its tasks.
+    pub(crate) fn into_refs(self) -> Iter<'a, T> {
+        Iter { slots: self.slots(), tasks: PhantomData }
+    }
+
+    /// As [`Batch::iter_mut`], for all of the time that the batch borrows its tasks.
+    pub(crate) fn into_muts(self) -> IterMut<'a, T> {
+        IterMut { slots: self.slots(), tasks: PhantomData }
+    }
+
+    pub(crate) fn slots(&self) -> Slots<T> {
         Slots { at: self.head, left: self.len }
     }
 }
+
+// SAFETY: a batch is a `&mut` of its tasks and a `&` of its key. Futures keep it over an `await`.
+unsafe impl<K: Sync, T: Send> Send for Batch<'_, K, T> {}
+// SAFETY: by reference it shows tasks and key to read.
+unsafe impl<K: Sync, T: Sync> Sync for Batch<'_, K, T> {}
+// SAFETY: a `&` of tasks.
+unsafe impl<T: Sync> Send for Iter<'_, T> {}
+// SAFETY: as above; the walk itself changes only what it owns.
+unsafe impl<T: Sync> Sync for Iter<'_, T> {}
+// SAFETY: a `&mut` of tasks.
+unsafe impl<T: Send> Send for IterMut<'_, T> {}
+// SAFETY: by reference it shows nothing of the tasks.
+unsafe impl<T: Sync> Sync for IterMut<'_, T> {}
 
 impl<K: fmt::Debug, T: fmt::Debug> fmt::Debug for Batch<'_, K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -88,6 +111,29 @@ impl<K: fmt::Debug, T: fmt::Debug> fmt::Debug for Batch<'_, K, T> {
 pub(crate) struct Slots<T> {
     pub(crate) at: End<T>,
     pub(crate) left: u32,
+}
+
+#[cfg(feature = "rayon")]
+impl<T> Slots<T> {
+    /// The first `n` and the rest. Costs a walk over `n / 256` segments.
+    pub(crate) fn split_at(self, n: u32) -> (Self, Self) {
+        let mut at = self.at;
+        let mut left = n;
+        while left > 0 {
+            let (_, run) = at.peek(left);
+            at.pass(run);
+            left -= run;
+        }
+        (Self { at: self.at, left: n }, Self { at, left: self.left - n })
+    }
+
+    /// The last slot. Costs a walk over all segments.
+    pub(crate) fn next_back(&mut self) -> Option<*mut T> {
+        let before = self.left.checked_sub(1)?;
+        let (_, mut last) = Self { at: self.at, left: self.left }.split_at(before);
+        self.left = before;
+        last.next()
+    }
 }
 
 impl<T> Iterator for Slots<T> {

@@ -49,8 +49,11 @@ pub(crate) struct Draft<K, T> {
 #[must_use]
 pub struct Builder<K, T, S = ()> {
     pub(crate) draft: Draft<K, T>,
-    open: Box<dyn Fn(&K) -> S + Send + Sync>,
+    open: Open<K, S>,
 }
+
+/// Opens the state of a group.
+pub(crate) type Open<K, S> = Box<dyn Fn(&K) -> S + Send + Sync>;
 
 impl<K, T> Builder<K, T> {
     pub(crate) fn new() -> Self {
@@ -200,6 +203,14 @@ where
     T: Send + 'static,
     S: Send + 'static,
 {
+    /// The engine that runs what `make` makes of the function that opens states.
+    pub(crate) fn with_work<W: Work<K, T>>(
+        self,
+        make: impl FnOnce(Open<K, S>) -> W,
+    ) -> Configured<K, T> {
+        Configured::new(self.draft, make(self.open))
+    }
+
     /// The handler gets one task at a time. It may return `()`, a `Result<(), E>` with an error that can be displayed,
     /// or an [`Outcome`].
     pub fn task_handler<F, R>(self, handler: F) -> Configured<K, T>
@@ -207,7 +218,7 @@ where
         F: Fn(&mut S, &mut Task<'_, K, T>) -> R + Send + Sync + 'static,
         R: Into<Outcome> + 'static,
     {
-        Configured::new(self.draft, EachTask::new(self.open, handler))
+        self.with_work(|open| EachTask::new(open, handler))
     }
 
     /// The handler gets up to `batch_size` tasks of one group at a time. It may return `()`, an [`Outcome`] or a
@@ -217,7 +228,7 @@ where
         F: Fn(&mut S, &mut Batch<'_, K, T>) -> R + Send + Sync + 'static,
         R: IntoOutcomes + 'static,
     {
-        Configured::new(self.draft, EachBatch::new(self.open, handler))
+        self.with_work(|open| EachBatch::new(open, handler))
     }
 }
 

@@ -13,12 +13,14 @@ use crate::{
     group::{block::Group, segment::SharedPool},
     handler::Work,
     ingress::barrier::Barrier,
-    lifecycle::status::Status,
+    lease::back::Leases,
+    lifecycle::{held::Held, status::Status},
     ready::link::{Chain, Unit},
     shard::back::{Back, Told},
-    sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence, mutant},
+    sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, fence, mutant},
     time::timers::Timers,
     topology::{Plan, memory::Home},
+    wait::graph::Waits,
     watch::{
         WatchSettings,
         hot_keys::{Sketches, SketchesOfWorker},
@@ -75,8 +77,9 @@ pub(crate) struct Core<K, T, W: Work<K, T>> {
     pub(crate) admission: Admission<K, T>,
     pub(crate) group_rates: GroupRates,
     pub(crate) segments: Arc<SharedPool<T>>,
-    pub(crate) held: Held,
+    pub(crate) held: Held<K, T>,
     pub(crate) starved: Starved,
+    pub(crate) leases: Leases,
     /// Groups that exist, all shards together, as of each shard's last look.
     groups: AtomicU64,
     /// Groups ever made, and bytes of maps and blocks, likewise.
@@ -93,19 +96,8 @@ pub(crate) struct Core<K, T, W: Work<K, T>> {
     /// Nobody will close the engine: the last worker that finds nothing to do stops it.
     pub(crate) orphaned: AtomicBool,
     notes: Mutex<Vec<String>>,
-}
-
-/// Halted groups: their tokens, and how many tasks wait in them.
-#[derive(Debug)]
-pub(crate) struct Held {
-    pub(crate) units: Mutex<Chain>,
-    pub(crate) tasks: AtomicU64,
-}
-
-impl Held {
-    fn new() -> Self {
-        Self { units: Mutex::new(Chain::default()), tasks: AtomicU64::new(0) }
-    }
+    /// Who waits for what (wait/graph.rs).
+    pub(crate) waits: Waits<K, T>,
 }
 
 /// Shards that nobody looks at because the engine holds all the tasks it may.
@@ -151,6 +143,8 @@ pub(crate) struct Hand<K, T> {
     pub(crate) group: crate::sync::AtomicPtr<Group<K, T>>,
     /// The worker thread has left its loop.
     pub(crate) gone: AtomicBool,
+    /// The tasks for which its dispatch was admitted; 0 where it did not have to be.
+    pub(crate) permits: AtomicU32,
     /// For the watch: since when, in ns, and how many tasks, with the attempt of the first of them above (watch/running.rs).
     pub(crate) since: std::sync::atomic::AtomicU64,
     pub(crate) load: std::sync::atomic::AtomicU64,
@@ -161,6 +155,7 @@ impl<K, T> Hand<K, T> {
         Self {
             group: crate::sync::AtomicPtr::new(std::ptr::null_mut()),
             gone: AtomicBool::new(false),
+            permits: AtomicU32::new(0),
             since: std::sync::atomic::AtomicU64::new(0),
             load: std::sync::atomic::AtomicU64::new(0),
         }
@@ -302,6 +297,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             segments: SharedPool::of_nodes(homes),
             held: Held::new(),
             starved: Starved::new(),
+            leases: Leases::new(),
             groups: AtomicU64::new(0),
             made: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -311,6 +307,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             watch: DrainWatch::new(),
             orphaned: AtomicBool::new(false),
             notes: Mutex::new(note.into_iter().collect()),
+            waits: Waits::new(),
         }
     }
 
@@ -358,14 +355,17 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
 
     /// Tasks that ended. Read it before [`Core::accepted`] where the two are compared.
     pub(crate) fn settled(&self) -> u64 {
-        self.front.ready.posts.iter().map(|post| post.counters.settled()).sum()
+        let posts = self.front.ready.posts.iter();
+        let workers: u64 = posts.map(|post| post.counters.settled()).sum();
+        workers + self.leases.late.settled() + self.held.settled()
     }
 
-    /// The sum of one counter of all workers.
+    /// The sum of one counter of all workers, and of close.
     pub(crate) fn total(&self, of: fn(&Counters) -> &AtomicU64) -> u64 {
         let posts = self.front.ready.posts.iter();
+        let counters = posts.map(|post| &post.counters).chain([&self.leases.late]);
         // ORDERING: Acquire, as in `Counters::settled`: what is accepted is read later, so no backlog is below zero.
-        posts.map(|post| of(&post.counters).load(Ordering::Acquire)).sum()
+        counters.map(|counters| of(counters).load(Ordering::Acquire)).sum()
     }
 
     /// Tasks that a submit accepted.
@@ -382,7 +382,8 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
 
     /// Every accepted task ended or waits in a halted group, at one moment between the two looks.
     pub(crate) fn is_drained(&self) -> bool {
-        // ORDERING: SeqCst: what is held only grows here, and is read before `accepted`, as `settled` is.
+        // ORDERING: SeqCst: read after `settled` and before `accepted`. Settled and accepted only grow, and what is held never
+        // runs ahead (lifecycle/held.rs, I3): where the sums are equal, they were so when `held` was read.
         let ended = self.settled() + self.held.tasks.load(Ordering::SeqCst);
         ended == self.accepted()
     }
@@ -398,6 +399,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             .iter()
             .map(|post| post.counters.taken.load(Ordering::Relaxed))
             .sum();
+        let taken = taken + self.held.taken.load(Ordering::Relaxed);
         taken.saturating_sub(settled + self.held.tasks.load(Ordering::Relaxed))
     }
 

@@ -19,14 +19,17 @@ use crate::{
     },
     front::{Front, Patience},
     group::block::Group,
+    group_control::GroupControl,
     group_handle::GroupHandle,
     handler::Work,
     ingress::lane::Lane,
     lifecycle::close::CloseReport,
     producer::Producer,
     ready::link::Chain,
+    split::Splits,
     sync::{Mutex, Ordering, mutant, thread::JoinHandle},
     topology::Plan,
+    wait::check::{WaitHost, Waiters},
     watch::{Watched, stats::Stats},
 };
 
@@ -37,7 +40,8 @@ use crate::{
 ///
 /// Share it by reference or in an [`Arc`]. Dropping the last owner finishes all accepted work first, like
 /// [`Engine::close`] without a deadline; from inside a handler, where nobody can wait for the handler itself, it
-/// lets the workers finish on their own.
+/// lets the workers finish on their own. So it does, with the feature `tokio`, on a thread of a tokio runtime while batches are leased
+/// out: they may need that thread to come to their end.
 ///
 /// ```
 /// use std::{sync::{Arc, Mutex}, time::Duration};
@@ -71,7 +75,9 @@ pub(crate) struct Shared<K, T> {
 }
 
 /// What the face needs of the core, whatever its handler.
-pub(crate) trait Control<K, T>: Watched<K, T> + Send + Sync {
+pub(crate) trait Control<K, T>:
+    GroupControl<K, T> + Waiters<K, T> + Splits<K, T> + Watched<K, T> + Send + Sync
+{
     /// Finds or makes the group and pins it.
     fn pin(&self, hash: u32, key: K) -> u32;
     /// The block of a pinned group.
@@ -172,6 +178,7 @@ where
 
     fn halt(&self) {
         Core::halt(self);
+        self.poke_waits();
     }
 
     fn stop(&self, deadline: Option<Instant>) -> CloseReport<K, T> {
@@ -186,6 +193,7 @@ where
 
     fn set_in_flight(&self, limit: Option<InFlight>) {
         self.change_limits(|now, ready| self.admission.set_in_flight(limit, now, ready));
+        self.poke_waits();
     }
 
     fn set_rate(&self, rate: Option<Rate>) {
@@ -326,6 +334,7 @@ impl<K, T> Engine<K, T> {
                 retries: stats.retries,
                 left: Vec::new(),
                 running: 1,
+                leased: stats.leased as usize,
             };
         }
         self.shared.control.wait_drained(deadline);
@@ -436,12 +445,19 @@ pub(crate) fn until(timeout: Duration) -> Patience {
     }
 }
 
+impl<K, T> Engine<K, T> {
+    /// Batches are leased out that may need this very thread.
+    fn waits_for_own_leases(&self) -> bool {
+        crate::lease::must_not_block() && self.shared.control.stats().leased > 0
+    }
+}
+
 impl<K, T> Drop for Engine<K, T> {
     fn drop(&mut self) {
         if self.threads.lock().is_empty() {
             return;
         }
-        if self.front.is_own_worker() {
+        if self.front.is_own_worker() || self.waits_for_own_leases() {
             self.shared.control.refuse();
             self.shared.control.orphan();
             return;

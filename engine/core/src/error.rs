@@ -10,6 +10,11 @@ pub enum SubmitReason {
     Closed,
     /// The group holds `group_capacity` tasks.
     GroupFull,
+    /// The group is full and halted by the policy (see [`Engine::halted_groups`](crate::Engine::halted_groups)): nothing in it
+    /// is run before somebody resumes or discards it, so nobody waits for room.
+    GroupHalted,
+    /// The group was closed, see [`Engine::close_group`](crate::Engine::close_group).
+    GroupClosed,
     /// The engine's ingress for this key is full: the engine holds as many tasks as `capacity` allows, or workers
     /// have not come round yet.
     EngineFull,
@@ -18,6 +23,8 @@ pub enum SubmitReason {
     /// There is no room, and the caller is a handler of this very engine: waiting would hold the worker that could
     /// make room.
     OwnWorker,
+    /// The group is full, and the caller is the handler that runs this very group: room is made only when it comes back.
+    OwnGroup,
 }
 
 impl fmt::Display for SubmitReason {
@@ -27,10 +34,19 @@ impl fmt::Display for SubmitReason {
             Self::GroupFull => f.write_str(
                 "the group is full; wait (submit), drop the task, or raise group_capacity",
             ),
+            Self::GroupHalted => f.write_str(
+                "the group is full and halted; resume or discard it (Engine::halted_groups), or drop the task",
+            ),
+            Self::GroupClosed => {
+                f.write_str("the group is closed; open it again (resume_group), or keep the task")
+            }
             Self::EngineFull => {
                 f.write_str("the engine is full; wait (submit), drop the task, or raise capacity")
             }
             Self::TimedOut(after) => write!(f, "no room within {after:?}"),
+            Self::OwnGroup => f.write_str(
+                "the group is full, and its own handler must not wait for it; use try_submit and keep the task",
+            ),
             Self::OwnWorker => f.write_str(
                 "there is no room, and a handler must not wait for its own engine; use try_submit and keep the task",
             ),
@@ -58,6 +74,13 @@ impl<K, T> fmt::Debug for SubmitError<K, T> {
 impl<K, T> fmt::Display for SubmitError<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "task not accepted: {}", self.reason)
+    }
+}
+
+impl<K: fmt::Debug, T> SubmitError<K, T> {
+    /// As `Display`, with the key of the group.
+    pub fn explain(&self) -> String {
+        format!("task for group {:?} not accepted: {}", self.key, self.reason)
     }
 }
 

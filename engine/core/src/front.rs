@@ -4,7 +4,6 @@
 //! seldom change (filter, head, flag). The number of keys does not matter.
 
 use std::{
-    cell::Cell,
     hash::Hash,
     ptr::NonNull,
     sync::{
@@ -19,8 +18,9 @@ use ahash::RandomState;
 use crossbeam_utils::CachePadded;
 
 use crate::{
+    core::Hand,
     error::{SubmitError, SubmitReason},
-    flow::gate::{Filter, Gate, Held},
+    flow::gate::{Bar, Filter, Gate, Held},
     group::block::Group,
     ingress::{
         barrier::Barrier,
@@ -32,6 +32,10 @@ use crate::{
         link::{Link, Unit},
     },
     shard::{fenced::Fenced, flag::Flag},
+    wait::{
+        seat::{self, Seat, Seated},
+        tickets::Tickets,
+    },
 };
 
 /// The part of a shard that submitters touch. Begins with its link: it can be ready.
@@ -49,6 +53,7 @@ pub(crate) struct Door<K, T> {
     pub(crate) gate: Gate<K, T>,
     /// When the shard became ready last, in ns; for the watch.
     pub(crate) rung_at: AtomicU64,
+    pub(crate) tickets: Tickets<K, T>,
 }
 
 impl<K, T> Door<K, T> {
@@ -92,11 +97,6 @@ pub(crate) enum Patience {
     Forever,
 }
 
-crate::sync::thread_local! {
-    /// The front whose worker this thread is, as an address; 0 for all other threads.
-    static WORKER_OF: Cell<usize> = const { Cell::new(0) };
-}
-
 impl<K, T> Front<K, T> {
     /// A shard for each of `rings`; their number is a power of two.
     pub(crate) fn new(
@@ -119,6 +119,7 @@ impl<K, T> Front<K, T> {
                     ring,
                     gate: Gate::new(),
                     rung_at: AtomicU64::new(0),
+                    tickets: Tickets::new(),
                 })
             })
             .collect();
@@ -133,10 +134,25 @@ impl<K, T> Front<K, T> {
         })
     }
 
-    /// This thread works for this engine from now on: it must not wait for it.
-    pub(crate) fn adopt_thread(&self) -> Adopted {
-        let before = WORKER_OF.try_with(|of| of.replace(std::ptr::from_ref(self).addr()));
-        Adopted(before.unwrap_or(0))
+    /// This thread works for this engine, as the worker with this hand, until the guard goes. The hand lives longer.
+    pub(crate) fn adopt_thread(&self, hand: &Hand<K, T>) -> Seated {
+        seat::sit(Seat { front: self.address(), hand: std::ptr::from_ref(hand).cast() })
+    }
+
+    /// This thread closes the engine, and runs policies of the user's meanwhile: as a worker without a group.
+    pub(crate) fn adopt_closing_thread(&self) -> Seated {
+        seat::sit(Seat { front: self.address(), hand: std::ptr::null() })
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// The groups that this thread runs for this engine.
+    pub(crate) fn own_groups(&self) -> Vec<NonNull<Group<K, T>>> {
+        let own = seat::hands(self.address()).into_iter();
+        // SAFETY: the seat was taken by `adopt_thread` of this front, so it is a hand of this type, which lives, or null.
+        own.filter_map(|hand| unsafe { hand.cast::<Hand<K, T>>().as_ref() }?.holds()).collect()
     }
 
     /// The door of a shard that [`Front::hash`] or [`Front::shard_of`] named.
@@ -159,7 +175,7 @@ impl<K, T> Front<K, T> {
     }
 
     pub(crate) fn is_own_worker(&self) -> bool {
-        WORKER_OF.try_with(|of| of.get() == std::ptr::from_ref(self).addr()).unwrap_or(false)
+        seat::is_taken(self.address())
     }
 
     /// The shard with the duty to look goes to its home worker.
@@ -318,15 +334,10 @@ impl<K: Hash + Eq, T> Front<K, T> {
             if self.status.refuses() {
                 return Err((address, task, SubmitReason::Closed));
             }
-            let full = match (&address, block) {
-                (Address::Key(_, key), _) => gate.is_full(hash, key),
-                (Address::Group(_), Some(block)) => gate.is_block_full(block),
-                (Address::Group(_), None) => false,
-            };
-            let why = if full {
-                SubmitReason::GroupFull
-            } else {
-                match door.ring.push(address, task) {
+            let why = match self.bar(&gate, hash, &address, block) {
+                Err(reason) => return Err((address, task, reason)),
+                Ok(true) => SubmitReason::GroupFull,
+                Ok(false) => match door.ring.push(address, task) {
                     Ok(()) => {
                         drop(gate);
                         self.published(door);
@@ -341,11 +352,33 @@ impl<K: Hash + Eq, T> Front<K, T> {
                             full => full,
                         }
                     }
-                }
+                },
             };
             if let Err(reason) = self.wait_at(&mut gate, patience, why) {
+                let reason = self.name_own(reason, why, &address, block);
                 return Err((address, task, reason));
             }
+        }
+    }
+
+    /// Is the group full? `Err`: it takes nothing, and waiting would not help.
+    pub(crate) fn bar(
+        &self,
+        gate: &Held<'_, K, T>,
+        hash: u32,
+        address: &Address<K>,
+        block: Option<NonNull<Group<K, T>>>,
+    ) -> Result<bool, SubmitReason> {
+        let bar = match (address, block) {
+            (Address::Key(_, key), _) => gate.bar_of_key(hash, key),
+            (Address::Group(_), Some(block)) => gate.bar_of_block(hash, block),
+            (Address::Group(_), None) => None,
+        };
+        match bar {
+            None => Ok(false),
+            Some(Bar::Full) => Ok(true),
+            Some(Bar::Halted) => Err(SubmitReason::GroupHalted),
+            Some(Bar::Closed) => Err(SubmitReason::GroupClosed),
         }
     }
 
@@ -373,14 +406,5 @@ impl<K: Hash + Eq, T> Front<K, T> {
             _ => gate.sleep(None),
         }
         Ok(())
-    }
-}
-
-/// Restores what the thread was before.
-pub(crate) struct Adopted(usize);
-
-impl Drop for Adopted {
-    fn drop(&mut self) {
-        let _ = WORKER_OF.try_with(|of| of.set(self.0));
     }
 }

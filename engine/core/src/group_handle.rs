@@ -1,11 +1,12 @@
 //! A handle to one group.
 
-use std::{fmt, hash::Hash, sync::Arc, time::Duration};
+use std::{fmt, hash::Hash, ptr::NonNull, sync::Arc, time::Duration};
 
 use crate::{
     engine::{Shared, until},
     error::GroupSubmitError,
     front::{Patience, Target},
+    group::block::Group,
     ingress::ring::Address,
 };
 
@@ -23,14 +24,23 @@ use crate::{
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct GroupHandle<K, T> {
-    shared: Arc<Shared<K, T>>,
-    hash: u32,
-    index: u32,
+    pub(crate) shared: Arc<Shared<K, T>>,
+    pub(crate) hash: u32,
+    pub(crate) index: u32,
 }
 
 impl<K, T> GroupHandle<K, T> {
     pub(crate) fn new(shared: Arc<Shared<K, T>>, hash: u32, index: u32) -> Self {
         Self { shared, hash, index }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared<K, T>> {
+        &self.shared
+    }
+
+    /// Hash bits and index of the group.
+    pub(crate) fn place(&self) -> (u32, u32) {
+        (self.hash, self.index)
     }
 }
 
@@ -70,10 +80,15 @@ impl<K: Hash + Eq, T> GroupHandle<K, T> {
         }
     }
 
+    /// Takes the claim for a moment.
+    pub(crate) fn block(&self) -> NonNull<Group<K, T>> {
+        self.shared.control.block(self.hash, self.index)
+    }
+
     #[cold]
     fn send_slowly(&self, task: T, patience: Patience) -> Result<(), GroupSubmitError<T>> {
         // Before any lock of the slow way is taken: it asks under the claim.
-        let block = self.shared.control.block(self.hash, self.index);
+        let block = self.block();
         let front = &self.shared.front;
         let address = Address::Group(self.index);
         let target = Target { shard: front.shard_of(self.hash), hash: self.hash, address };

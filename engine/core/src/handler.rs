@@ -4,21 +4,31 @@ use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use crate::{
     batch::{Batch, Slots},
-    group::{ring::End, segment::Pool},
+    group::{ring::End, segment::Pool, state::Word},
+    lease::Lease,
     lifecycle::status::Status,
     outcome::{IntoOutcomes, Outcome, Trouble, wrong_count},
     task::Task,
     time::clock::Clock,
+    wait::turns::Endings,
 };
 
 /// What the engine runs. Implemented by [`EachTask`] and [`EachBatch`].
 pub(crate) trait Work<K, T>: Send + Sync + 'static {
+    /// Batches are lent, not run: `lend` is called, and `run` is not.
+    const LEASES: bool = false;
     /// The state of one group.
     type State: Send + 'static;
     /// Opens the state of a group at its first dispatch.
     fn open(&self, key: &K) -> Self::State;
+    /// The handler has all tasks of a dispatch at once: they end together.
+    const BATCHED: bool = true;
     /// Runs up to `turn.planned` tasks. A panic leaves `turn` telling where it happened.
     fn run(&self, state: &mut Self::State, turn: &mut Turn<'_, K, T>);
+    /// Takes the lease of a batch.
+    fn lend(&self, lease: Lease<K, T, Self::State>) {
+        drop(lease);
+    }
 }
 
 /// Where a turn stands, for the case that user code panics.
@@ -44,6 +54,7 @@ pub(crate) struct Turn<'a, K, T> {
     pub(crate) planned: u32,
     pub(crate) budget: Budget<'a>,
     pub(crate) status: &'a Status,
+    pub(crate) word: &'a Word,
     pub(crate) phase: Phase,
     /// Tasks done, dropped and passed by the head.
     pub(crate) done: u32,
@@ -53,6 +64,8 @@ pub(crate) struct Turn<'a, K, T> {
     pub(crate) outcomes: &'a mut Vec<Outcome>,
     /// The batch handler has returned (or panicked): `outcomes` speaks of `planned` tasks at the head.
     pub(crate) batched: bool,
+    /// Tickets whose tasks are over.
+    pub(crate) endings: &'a mut Endings,
 }
 
 /// The time that one dispatch may take before the group goes to the tail. Checked after 4, 8, 16 and then every 16
@@ -147,6 +160,7 @@ where
     R: Into<Outcome>,
 {
     type State = S;
+    const BATCHED: bool = false;
 
     fn open(&self, key: &K) -> S {
         (self.open)(key)
@@ -183,7 +197,7 @@ where
                     unsafe { slot.drop_in_place() };
                     turn.phase = Phase::Task;
                 }
-                if turn.status.stops() {
+                if turn.status.interrupts() && is_interrupted(turn.status, turn.word) {
                     return;
                 }
             }
@@ -231,6 +245,12 @@ where
         turn.phase = Phase::Between;
         turn.batched = true;
     }
+}
+
+/// A dispatch of the group with this word is to end after the task at hand.
+#[cold]
+fn is_interrupted(status: &Status, word: &Word) -> bool {
+    status.stops() || word.load().is_called()
 }
 
 impl<K, T> Turn<'_, K, T> {

@@ -12,8 +12,19 @@ mod book {
     struct Readme;
     #[doc = include_str!("../../../docs/guide/library.md")]
     struct Guide;
+    #[doc = include_str!("../../../docs/guide/limits.md")]
+    struct Limits;
     #[doc = include_str!("../../../docs/guide/numa.md")]
     struct Numa;
+    #[cfg(all(feature = "rayon", feature = "tokio"))]
+    #[doc = include_str!("../../../docs/guide/async.md")]
+    struct Async;
+    #[doc = include_str!("../../../docs/guide/groups-that-stop.md")]
+    struct GroupsThatStop;
+    #[doc = include_str!("../../../docs/guide/waiting.md")]
+    struct Waiting;
+    #[doc = include_str!("../../../docs/guide/hot-keys.md")]
+    struct HotKeys;
     #[doc = include_str!("../../../docs/guide/watching.md")]
     struct Watching;
 }
@@ -26,13 +37,16 @@ mod engine;
 mod error;
 mod flow;
 mod front;
+mod front_async;
 mod front_many;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod group;
+mod group_control;
 mod group_handle;
 mod handler;
 mod ingress;
+mod lease;
 mod lifecycle;
 #[cfg(all(loom, test))]
 mod models;
@@ -41,10 +55,14 @@ mod producer;
 mod ready;
 mod shard;
 mod sim;
+mod split;
 mod sync;
 mod task;
 mod time;
 pub mod topology;
+#[cfg(feature = "rayon")]
+mod unordered;
+mod wait;
 mod watch;
 mod worker;
 
@@ -56,19 +74,36 @@ pub use error::{BuildError, GroupSubmitError, SubmitError, SubmitManyError, Subm
 pub use flow::{
     adaptive::InFlight,
     admission::LimitStats,
+    dead_letter::{DeadLetterSink, Durability, FileSink, Json, Letter, MemorySink, SinkFull},
     exhausted::{Exhausted, OnExhausted, Verdict},
     rate::{Count, Rate},
     retry::Retry,
     share::Class,
 };
+pub use front_async::{GroupSubmitAsync, SubmitAsync};
+pub use group_control::{GroupError, GroupReport, HaltReason, HaltedGroup};
 pub use group_handle::GroupHandle;
+#[cfg(feature = "tokio")]
+pub use lease::OnTokio;
+pub use lease::{Attempt, Lease};
 pub use lifecycle::close::{CloseReport, Left};
 pub use outcome::{Failure, FailureKind, IntoOutcomes, Outcome};
 pub use producer::Producer;
 pub use sim::Sim;
+pub use split::{JoinError, Split, SplitError};
 pub use task::Task;
 pub use time::clock::{Clock, MonotonicClock, VirtualClock};
 pub use topology::Workers;
+#[cfg(feature = "rayon")]
+pub use unordered::{ParIterMut, Part};
+pub use wait::{
+    cell::Ended,
+    error::{Deadlock, WaitError},
+    picture::{Wait, WaitEdge, WaitGraph, WaitNode},
+    submit::TrackedBy,
+    tally::Figures,
+    ticket::Ticket,
+};
 #[cfg(feature = "measure")]
 #[doc(hidden)]
 pub use watch::claims as measure;

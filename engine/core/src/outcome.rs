@@ -2,6 +2,8 @@
 
 use std::{any::Any, borrow::Cow, fmt, time::Duration};
 
+use crate::{lease::Leased, wait::cell::Tracked};
+
 /// Why a task failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
@@ -21,6 +23,10 @@ pub enum FailureKind {
     StatePanicked,
     /// A batch handler answered with another number of outcomes than it had tasks.
     WrongCount,
+    /// A [`Lease`](crate::Lease) was dropped and not completed, or the future that owned it was.
+    Abandoned,
+    /// A future was not at its end in time, and was dropped.
+    TimedOut,
 }
 
 impl Failure {
@@ -71,7 +77,10 @@ pub(crate) fn drop_quietly<V>(value: V) {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
-            FailureKind::Reported | FailureKind::WrongCount => f.write_str(&self.reason),
+            FailureKind::Reported
+            | FailureKind::WrongCount
+            | FailureKind::Abandoned
+            | FailureKind::TimedOut => f.write_str(&self.reason),
             FailureKind::Panicked => write!(f, "panic: {}", self.reason),
             FailureKind::StatePanicked => {
                 write!(f, "panic while opening the group's state: {}", self.reason)
@@ -174,17 +183,29 @@ pub(crate) fn wrong_count(given: usize, n: usize) -> Failure {
     Failure::with_kind(reason, FailureKind::WrongCount)
 }
 
-/// What the engine remembers of one task at the head of a group that failed.
+/// What the engine remembers of one task at the head of a group that failed, or that has a ticket.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mark {
     /// Attempts so far.
     pub(crate) attempts: u32,
     /// Set when the attempts are used up and the policy's answer was to ask again later.
     pub(crate) exhausted: Option<Failure>,
+    /// Somebody may wait for its end.
+    pub(crate) ticket: Option<Tracked>,
 }
 
-/// Marks of the first tasks of a group, index by index. Exists only while one of them has failed.
-#[derive(Clone, Debug, Default)]
+/// Marks of the first tasks of a group, index by index. Exists only while one of them has failed or has a ticket, and while a
+/// lease is out.
+#[derive(Debug, Default)]
 pub(crate) struct Trouble {
     pub(crate) marks: Vec<Mark>,
+    /// What a lease came back with, on its way to the worker that settles it.
+    pub(crate) lease: Option<Leased>,
+}
+
+/// Of the marks: a lease is not copied.
+impl Clone for Trouble {
+    fn clone(&self) -> Self {
+        Self { marks: self.marks.clone(), lease: None }
+    }
 }

@@ -64,13 +64,13 @@ where
     W: Work<K, T>,
 {
     fn step(&mut self) -> bool {
-        let _adopted = self.core().front.adopt_thread();
+        let _adopted = self.core().front.adopt_thread(self.hand());
         Worker::step(self)
     }
 
     #[cfg(fuzzing)]
     fn live(&mut self, life: &mut crate::fuzzing::Life) -> bool {
-        let _adopted = self.core().front.adopt_thread();
+        let _adopted = self.core().front.adopt_thread(self.hand());
         Worker::live(self, life)
     }
 }

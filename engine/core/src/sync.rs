@@ -18,14 +18,14 @@ pub(crate) use loom::{
     sync::atomic::{Ordering, fence},
 };
 #[cfg(loom)]
-pub(crate) use seen::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, SEEN};
+pub(crate) use seen::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, SEEN};
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 
 #[cfg(shuttle)]
@@ -59,6 +59,9 @@ impl<T> UnsafeCell<T> {
     }
 }
 
+#[cfg(not(shuttle))]
+use std::sync::TryLockError;
+
 /// A mutex whose lock never fails: a panic under it leaves valid data here by construction (no user code runs
 /// under any lock of this crate except `Hash`, `Eq` and `Clone` of keys, whose panics are caught at the call).
 #[derive(Debug, Default)]
@@ -91,7 +94,12 @@ impl<T> Mutex<T> {
     }
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.0.try_lock().ok()
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            // As `lock`: who must not wait must not be shut out either.
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }
 

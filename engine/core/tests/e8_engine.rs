@@ -31,8 +31,9 @@ fn run_on(machine: Snapshot, workers: Workers) -> (Vec<String>, Plan) {
         }
     }
     assert!(engine.wait_drain(Duration::from_secs(60)), "{:?}", engine.stats());
-    let (notes, plan) = (engine.notes(), engine.plan().clone());
     let report = engine.close(Duration::from_secs(60));
+    // Now that each worker has begun, and gone: a note is made where one begins.
+    let (notes, plan) = (engine.notes(), engine.plan().clone());
     assert_eq!((report.done, report.left.len()), (50_000, 0));
     assert_eq!(*wrong.lock().unwrap(), []);
     (notes, plan)

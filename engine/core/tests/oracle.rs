@@ -126,6 +126,7 @@ fn run(plan: &Plan) -> Result<(), TestCaseError> {
     let refused = |model: &Model, reason: SubmitReason, backlog: u64| {
         prop_assert!(
             matches!(reason, SubmitReason::GroupFull | SubmitReason::EngineFull)
+                || reason == SubmitReason::GroupHalted
                 || reason == SubmitReason::Closed && model.engine_halted,
             "{reason:?}"
         );

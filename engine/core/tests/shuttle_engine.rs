@@ -11,6 +11,8 @@
 
 #[path = "shuttle/harness.rs"]
 mod harness;
+#[path = "shuttle/leases.rs"]
+mod leases;
 #[path = "shuttle/oracle.rs"]
 mod oracle;
 #[path = "shuttle/world.rs"]
@@ -21,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-use bgrp::{Engine, Workers, topology::Snapshot};
+use bgrp::{Ended, Engine, Ticket, Workers, topology::Snapshot};
 use harness::{explore, repeats};
 use oracle::{Item, Key, Oracle, Way};
 use shuttle::{
@@ -36,19 +38,28 @@ use world::{End, Knobs, world};
 #[allow(dead_code, reason = "read by .ci/shuttle")]
 const MUTANTS: &[(&str, &str)] = &[
     ("activate-busy", "groups_fill_up_and_open_again"),
+    ("call-by-load", "groups_are_called_while_they_run"),
+    ("called-is-idle", "groups_are_called_while_they_run"),
     ("collect-leaves-gap", "a_halt_at_any_moment"),
     ("drain-no-number", "close_meets_submitters"),
     ("end-linger-no-cas", "failures_panics_and_linger"),
     ("flag-no-second-look", "failures_panics_and_linger"),
     ("flag-ring-no-cas", "every_way_in_at_once"),
+    ("free-by-store", "groups_are_called_while_they_run"),
     ("gate-no-lock", "the_last_owner_goes_at_any_moment"),
     ("halt-by-load", "a_halted_group_gives_back"),
+    ("lease-late-forgotten", "leases_end_while_it_halts"),
+    ("lease-no-notify", "leases_end_while_it_halts"),
+    ("lease-taken-by-close", "leases_end_after_the_deadline"),
+    ("lease-token-twice", "batches_are_leased"),
     ("publish-skips-rmw", "every_way_in_at_once"),
     ("reclaim-pinned", "groups_are_reclaimed_and_made_anew"),
     ("refill-no-wake", "a_long_task_holds_up_nobody"),
     ("ring-close-by-store", "close_meets_submitters"),
     ("sleep-no-recheck", "a_long_task_holds_up_nobody"),
+    ("track-not-set", "tickets_are_told_whatever_comes_between"),
     ("unpin-at-once", "groups_are_reclaimed_and_made_anew"),
+    ("wait-check-apart", "two_sides_close_a_cycle_at_once"),
     ("wake-no-unpark", "a_long_task_holds_up_nobody"),
 ];
 
@@ -112,9 +123,56 @@ fn groups_fill_up_and_open_again() {
 }
 
 #[test]
+fn groups_are_called_while_they_run() {
+    explore("groups_are_called_while_they_run", || {
+        world(Knobs { calls: true, failures: true, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn groups_are_called_and_the_engine_is_halted() {
+    explore("groups_are_called_and_the_engine_is_halted", || {
+        world(Knobs { calls: true, linger: true, end: End::Halt, ..Knobs::default() });
+    });
+}
+
+#[test]
 fn a_halted_group_gives_back() {
     explore("a_halted_group_gives_back", || {
         world(Knobs { halts_groups: true, failures: true, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn batches_are_leased() {
+    explore("batches_are_leased", || world(Knobs { leases: true, ..Knobs::default() }));
+}
+
+#[test]
+fn leases_fail_and_are_dropped() {
+    explore("leases_fail_and_are_dropped", || {
+        world(Knobs { leases: true, failures: true, linger: true, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn leases_end_after_the_deadline() {
+    explore("leases_end_after_the_deadline", || {
+        world(Knobs { leases: true, failures: true, end: End::Deadline, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn leases_end_while_it_halts() {
+    explore("leases_end_while_it_halts", || {
+        world(Knobs { leases: true, failures: true, end: End::Halt, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn the_last_owner_goes_while_leases_are_out() {
+    explore("the_last_owner_goes_while_leases_are_out", || {
+        world(Knobs { leases: true, end: End::Drop, ..Knobs::default() });
     });
 }
 
@@ -232,4 +290,119 @@ fn the_last_owner_goes_inside_a_task() {
         oracle.check();
     }
     explore("the_last_owner_goes_inside_a_task", scenario);
+}
+
+/// Two groups whose tasks wait for each other, at the same moment: exactly one of the waits is refused, and the other ends.
+#[test]
+fn two_sides_close_a_cycle_at_once() {
+    type Tickets = Arc<Plain<Vec<Option<Ticket>>>>;
+    fn scenario() {
+        let tickets: Tickets = Arc::new(Plain::new(vec![None, None]));
+        let refused = Arc::new(Plain::new(Vec::new()));
+        let (its, log) = (tickets.clone(), refused.clone());
+        let engine = Engine::<Key, u32>::builder()
+            .machine(Snapshot::one_node(2))
+            .workers(Workers::fixed(3))
+            .pin(false)
+            .capacity(64)
+            .task_handler(move |_, task| {
+                if **task == 1 {
+                    let other = 1 - *task.key() as usize;
+                    // The submitter has both before long.
+                    let ticket = loop {
+                        let ticket = its.lock().expect("no panic under it")[other].clone();
+                        match ticket {
+                            Some(ticket) => break ticket,
+                            None => thread::yield_now(),
+                        }
+                    };
+                    let waited = ticket.wait();
+                    log.lock().expect("no panic under it").push(waited.is_err());
+                }
+            })
+            .build()
+            .expect("valid settings");
+        for key in [0, 1] {
+            engine.submit(key, 1).expect("open");
+        }
+        for key in [0, 1] {
+            let ticket = engine.submit_tracked(key, 2).expect("open");
+            tickets.lock().expect("no panic under it")[key as usize] = Some(ticket);
+        }
+        assert_eq!(engine.close(Duration::MAX).done, 4);
+        let refused = refused.lock().expect("no panic under it");
+        let n = refused.iter().filter(|refused| **refused).count();
+        assert!(refused.len() == 2 && n <= 1, "at most one side is refused: {refused:?}");
+        // Both sides were at it only if no dispatch had taken both tasks of its group, and then one had to be.
+        let both = tickets.lock().expect("no panic under it");
+        assert!(both.iter().flatten().all(|ticket| ticket.ended() == Some(Ended::Done)));
+    }
+    explore("two_sides_close_a_cycle_at_once", scenario);
+}
+
+/// Tasks with and without tickets from two threads, some of which are tried twice, while the engine is closed or not: every
+/// ticket is told, and rightly.
+#[test]
+fn tickets_are_told_whatever_comes_between() {
+    fn scenario() {
+        let mut rng = shuttle::rand::thread_rng();
+        let builder = Engine::<Key, u32>::builder()
+            .machine(Snapshot::one_node(2))
+            .workers(Workers::fixed(rng.gen_range(1..=2)))
+            .pin(false)
+            .capacity(64)
+            .batch_size(rng.gen_range(1..=3))
+            .retry(bgrp::Retry::fixed(Duration::ZERO).attempts(2));
+        let again = |task: u32, attempt: u32| attempt == 1 && task.is_multiple_of(3);
+        let configured = if rng.gen_range(0..2) == 0 {
+            builder.task_handler(move |_, task| {
+                thread::yield_now();
+                if again(**task, task.attempt()) { Err("again") } else { Ok(()) }
+            })
+        } else {
+            builder.handler(move |_, batch| {
+                thread::yield_now();
+                (0..batch.len())
+                    .map(|i| match batch.get(i) {
+                        Some(task) if again(*task, batch.attempt(i)) => {
+                            bgrp::Outcome::Retry(bgrp::Failure::new("again"))
+                        }
+                        _ => bgrp::Outcome::Done,
+                    })
+                    .collect::<Vec<_>>()
+            })
+        };
+        let engine = Arc::new(configured.build().expect("valid settings"));
+        let threads: Vec<_> = (0..2)
+            .map(|source| {
+                let engine = engine.clone();
+                thread::spawn(move || {
+                    let mut tickets = Vec::new();
+                    for n in 0..4 {
+                        if shuttle::rand::thread_rng().gen_range(0..2) == 0 {
+                            tickets.extend(engine.submit_tracked(1, source + n).ok());
+                        } else {
+                            let _ = engine.submit(1, source + n);
+                        }
+                    }
+                    tickets
+                })
+            })
+            .collect();
+        let early = rng.gen_range(0..2) == 0;
+        let deadline = if rng.gen_range(0..2) == 0 { Duration::MAX } else { Duration::ZERO };
+        let mut left = 0;
+        if early {
+            left += engine.close(deadline).left_tasks();
+        }
+        let tickets: Vec<Ticket> =
+            threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect();
+        let n = tickets.len();
+        left += engine.close(Duration::MAX).left_tasks();
+        let ends: Vec<_> = tickets.into_iter().map(|ticket| ticket.wait()).collect();
+        let back = ends.iter().filter(|end| **end == Ok(Ended::GivenBack)).count();
+        let done = ends.iter().filter(|end| **end == Ok(Ended::Done)).count();
+        assert!(back <= left && back + done == n, "{left} left: {ends:?}");
+    }
+    explore("tickets_are_told_whatever_comes_between", scenario);
 }

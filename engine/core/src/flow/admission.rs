@@ -32,8 +32,8 @@ use super::{
 };
 use crate::{
     group::{block::Group, token::RunToken},
-    ready::link::Chain,
-    sync::{AtomicBool, Mutex, Ordering},
+    ready::link::{Chain, Unit},
+    sync::{AtomicBool, Mutex, Ordering, mutant},
     watch::stuck::Why,
 };
 
@@ -118,7 +118,7 @@ struct NotYet(Option<u64>);
 impl<K, T> State<K, T> {
     /// Takes what a dispatch of up to `wanted` tasks needs.
     fn admit(&mut self, wanted: u32, now: u64) -> Result<Admitted, NotYet> {
-        if now < self.paused_until {
+        if now < self.paused_until && !mutant("admission-no-pause") {
             return Err(NotYet(Some(self.paused_until)));
         }
         let mut tasks = wanted.min(self.batch);
@@ -279,7 +279,7 @@ impl<K, T> Admission<K, T> {
     ) -> Entered<'a, K, T> {
         let mut state = self.state.lock();
         if let Some(admitted) = state.granted.remove(&token.as_ptr()) {
-            if now < state.paused_until {
+            if now < state.paused_until && !mutant("grant-runs-paused") {
                 // The downstream was throttled since: it is the first again of those who wait.
                 state.take_back(&admitted);
                 state.queues[class as usize].push_first(token.rest());
@@ -304,7 +304,9 @@ impl<K, T> Admission<K, T> {
     ) -> Entered<'a, K, T> {
         let mut state = self.state.lock();
         state.learn(Feedback::default(), now);
-        state.give_back(&admitted);
+        if !mutant("renew-keeps-both") {
+            state.give_back(&admitted);
+        }
         if let Ok(admitted) = state.admit(count, now) {
             return Entered::Starts(token, admitted);
         }
@@ -329,6 +331,9 @@ impl<K, T> Admission<K, T> {
         if let Some(admitted) = admitted {
             state.give_back(&admitted);
         }
+        if mutant("admission-no-pump") {
+            return Alarm(None);
+        }
         state.pump(now, out)
     }
 
@@ -344,6 +349,11 @@ impl<K, T> Admission<K, T> {
         // Not a word about the downstream: it was not called.
         state.take_back(&admitted);
         state.pump(now, out)
+    }
+
+    /// Takes the token of this group out of the queue, by a walk over it: for what is done by hand.
+    pub(crate) fn take(&self, group: NonNull<Group<K, T>>) -> Option<Unit> {
+        self.state.lock().queues.iter_mut().find_map(|queue| queue.remove(group.cast()))
     }
 
     /// The engine is halted, and nothing in hand: whoever waits here, or has a grant, does not run. Their tasks lie in their blocks.
@@ -375,6 +385,15 @@ impl<K, T> Admission<K, T> {
         // The old debt is forgotten: a bucket that is full.
         state.rate = rate.map(|rate| (Meter::new(&rate), Bucket::default()));
         state.pump(now, out)
+    }
+
+    /// The limit in flight, what is in flight, and the unit of both; `None` without a limit.
+    pub(crate) fn pressure(&self) -> Option<(u32, u32, Count)> {
+        if !self.is_active() {
+            return None;
+        }
+        let state = self.state.lock();
+        state.limit.as_ref().map(|limit| (limit.most, state.in_flight(limit.count), limit.count))
     }
 
     /// For the watch: what the first of the queue waits for, and all behind it. `None`: the group (by the address of its block)

@@ -2,6 +2,7 @@
 
 pub(crate) mod adaptive;
 pub(crate) mod admission;
+pub(crate) mod dead_letter;
 pub(crate) mod exhausted;
 pub(crate) mod gate;
 pub(crate) mod group_rates;

@@ -5,7 +5,7 @@
 //!
 //! Cost: a few integer operations under the lock of whoever owns the bucket. No drift: the number is exact to a picosecond.
 
-use crate::error::BuildError;
+use crate::{error::BuildError, sync::mutant};
 
 /// Picoseconds of a nanosecond.
 const PS: u128 = 1_000;
@@ -138,7 +138,8 @@ impl Meter {
 
     /// A dispatch of `tasks` starts.
     pub(crate) fn take(&self, bucket: &mut Bucket, tasks: u32, now: u64) {
-        let tokens = u128::from(self.tokens(tasks));
+        let half = if mutant("rate-counts-half") { 2 } else { 1 };
+        let tokens = u128::from(self.tokens(tasks)).div_ceil(half);
         bucket.full_at = bucket.full_at.max(u128::from(now) * PS) + self.interval * tokens;
     }
 

@@ -21,8 +21,6 @@
 //! A block never moves and its memory stays a block until the engine goes, so a late look at a word is harmless
 //! (it finds another sequence or a quiet word). Blocks are made, reused and reclaimed under the claim only.
 
-// A plain atomic, also for the models: nothing is decided by it but by the owner of `head`.
-use std::sync::atomic::AtomicU8;
 use std::{alloc::Layout, cell::UnsafeCell, mem::MaybeUninit, ptr::NonNull};
 
 use super::{
@@ -31,7 +29,7 @@ use super::{
 };
 use crate::{
     ready::link::Link,
-    sync::{AtomicU32, Ordering, sized},
+    sync::{AtomicU8, AtomicU32, Ordering, mutant, sized},
     topology::memory::Home,
 };
 
@@ -47,6 +45,16 @@ pub(crate) enum Place {
     GroupRate = 2,
     /// In the queue of admission: for a permit, the rate of the engine, or a throttled downstream.
     Admission = 3,
+    /// In a lease that is out (lease/mod.rs).
+    Lease = 8,
+    /// On the ready list, with the outcomes of a lease at the head.
+    Returned = 9,
+    /// In the table of held groups: paused.
+    Paused = 4,
+    /// In the table of held groups: halted by the policy.
+    Halted = 5,
+    /// In the table of held groups: closed.
+    Closed = 6,
 }
 
 /// Beside the place: the state is open.
@@ -58,6 +66,11 @@ impl Place {
             1 => Self::BackOff,
             2 => Self::GroupRate,
             3 => Self::Admission,
+            8 => Self::Lease,
+            9 => Self::Returned,
+            4 => Self::Paused,
+            5 => Self::Halted,
+            6 => Self::Closed,
             _ => Self::Ready,
         }
     }
@@ -74,6 +87,10 @@ impl Flags {
     pub(crate) const LISTED: Self = Self(2);
     /// A handle names the group: it is not reclaimed.
     pub(crate) const PINNED: Self = Self(4);
+
+    pub(crate) const fn bit(n: u32) -> Self {
+        Self(1 << n)
+    }
 
     pub(crate) fn has(self, flag: Self) -> bool {
         self.0 & flag.0 != 0
@@ -183,6 +200,22 @@ impl<K, T> Group<K, T> {
         self.rest.store(open | place as u8, Ordering::Relaxed);
     }
 
+    /// As the holder of a lease's token: its record stands at the head. See [`Group::place_now`].
+    pub(crate) fn return_lease(&self) {
+        let open = self.rest.load(Ordering::Relaxed) & OPEN;
+        // ORDERING: Release pairs with the Acquire of `place_now`: a close that finds `Returned` sees the record, and all that was
+        // done to tasks and state.
+        let order =
+            if mutant("lease-place-relaxed") { Ordering::Relaxed } else { Ordering::Release };
+        self.rest.store(open | Place::Returned as u8, order);
+    }
+
+    /// Close, after a halt: where the token of a group that no worker has in hand is, as far as leases go.
+    pub(crate) fn place_now(&self) -> Place {
+        // ORDERING: Acquire pairs with the Release of `return_lease`.
+        Place::from_bits(self.rest.load(Ordering::Acquire) & !OPEN)
+    }
+
     /// The hash bits of the group's key. Exact while the group is live; a late look finds those of another group of the
     /// same shard.
     pub(crate) fn hash(&self) -> u32 {
@@ -190,7 +223,8 @@ impl<K, T> Group<K, T> {
     }
 
     /// # Safety
-    /// The group is live, and the caller holds its token, its claim, or the gate's lock while it is FULL.
+    /// The group is live, and the caller holds its token, its claim, the gate's lock while it is FULL, or the lock of the
+    /// table of held groups while it has an entry there.
     pub(crate) unsafe fn key(&self) -> &K {
         // SAFETY: the caller's promise: the key is written at creation and taken at reclaim, which needs a quiet
         // group under the claim.

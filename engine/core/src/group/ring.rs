@@ -49,6 +49,13 @@ impl<T> Clone for End<T> {
 }
 impl<T> Copy for End<T> {}
 
+/// Where a task lies, to be compared with. Stays the task's own until it is settled, unless a dispatch moves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    segment: usize,
+    index: u32,
+}
+
 impl<T> End<T> {
     pub(crate) const fn detached() -> Self {
         Self(Place::NOWHERE)
@@ -175,6 +182,27 @@ impl<T> End<T> {
     #[inline]
     pub(crate) fn pass(&mut self, n: u32) {
         self.0.pass(n);
+    }
+
+    /// Claim holder, at the tail: where the task that was pushed last lies.
+    pub(crate) fn last(self) -> Spot {
+        debug_assert!(self.0.index() > 0, "something was pushed");
+        Spot { segment: self.0.segment().addr(), index: self.0.index() - 1 }
+    }
+
+    /// Token holder, at the head: how many of the first `most` tasks, all counted, are before the one at `spot`.
+    pub(crate) fn offset_of(mut self, spot: Spot, most: u32) -> Option<u32> {
+        let mut passed = 0;
+        while passed < most {
+            let (_, n) = self.peek(most - passed);
+            let first = self.0.index();
+            if self.0.segment().addr() == spot.segment && (first..first + n).contains(&spot.index) {
+                return Some(passed + spot.index - first);
+            }
+            self.pass(n);
+            passed += n;
+        }
+        None
     }
 
     /// Token holder, at the head: the marks of the tasks there.
@@ -329,8 +357,8 @@ mod tests {
         (0..100u64).for_each(|task| tail.push(&mut pool, task));
         *head.since() = 7;
         head.set_stamp(70);
-        let marks = vec![Mark { attempts: 3, exhausted: None }];
-        *head.trouble() = Some(Box::new(Trouble { marks }));
+        let marks = vec![Mark { attempts: 3, ..Mark::default() }];
+        *head.trouble() = Some(Box::new(Trouble { marks, lease: None }));
         for _ in 0..100 {
             head.run(&mut pool, 1);
             head.pass(1);
@@ -372,6 +400,30 @@ mod tests {
         End::detach(&mut tail, &mut end, &mut pool);
         let (mut a, mut b) = (late, late);
         End::detach(&mut a, &mut b, &mut pool);
+    }
+
+    #[test]
+    fn a_spot_is_found_over_segments_and_only_among_the_tasks_asked_for() {
+        let mut pool = Pool::new(SharedPool::new());
+        let mut tail = End::attached(&mut pool);
+        let mut head = tail;
+        // Tasks without a size: their addresses would all be the same.
+        let spots: Vec<Spot> = (0..100)
+            .map(|_| {
+                tail.push(&mut pool, ());
+                tail.last()
+            })
+            .collect();
+        for passed in 0..100u32 {
+            for (at, spot) in spots.iter().enumerate() {
+                let found = head.offset_of(*spot, 100 - passed);
+                assert_eq!(found, (at as u32).checked_sub(passed), "task {at}, {passed} passed");
+            }
+            assert_eq!(head.offset_of(spots[99], 99 - passed), None);
+            head.run(&mut pool, 1);
+            head.pass(1);
+        }
+        End::detach(&mut tail, &mut head, &mut pool);
     }
 
     #[test]

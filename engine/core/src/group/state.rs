@@ -1,10 +1,10 @@
 //! The word of a group, as pure functions: who may run it, how much waits in it, and why it stands still.
 //!
 //! ```text
-//!  63            40 39        34   33     32  31                0
-//! +----------------+-------+------+------+------+----------------+
-//! |    sequence    |   -   |HALTED| FULL |LINGER|     count      |
-//! +----------------+-------+------+------+------+----------------+
+//!  63            40 39 37   36     35     34     33     32  31                0
+//! +----------------+-----+-------+------+------+------+------+----------------+
+//! |    sequence    |  -  |TRACKED|CALLED|HALTED| FULL |LINGER|     count      |
+//! +----------------+-----+-------+------+------+------+------+----------------+
 //! ```
 //!
 //! `count` is the number of tasks that were published to the group and are not settled yet. It is at the same time
@@ -15,8 +15,10 @@
 //! | count = 0, no flag | nowhere: the group is idle | the claim holder (`activate`) |
 //! | count > 0, no flag | in a hand, a deque, an inbox, the overflow list or the timer | claim holder adds, token holder settles |
 //! | LINGER | in the word itself: who clears LINGER owns it | claim holder (batch full), timer, drain |
-//! | HALTED | in the list of held groups | claim holder adds only |
+//! | HALTED | in the table of held groups | claim holder adds only; who takes the token out of the table releases it |
+//! | CALLED | as without it, also with count = 0; its holder asks the table of held groups before it runs | set under claim and table's lock, or by the token holder; cleared by the token holder under that lock |
 //! | FULL | as without it; submitters are told to wait | set by the claim holder, cleared by who relieves |
+//! | TRACKED | as without it; some tasks may have tickets (wait/tickets.rs) | set by the claim holder, cleared by the token holder |
 //!
 //! Invariants (tests name them):
 //!
@@ -38,10 +40,11 @@
 //! | skipping the RMW because a load says busy | forbidden | | models::run_flag `turns`, mutant `publish-skips-rmw` |
 //! | `linger` (token holder) | AcqRel CAS | `publish` of who takes the token out | models::run_flag `linger_again`, mutant `linger-relaxed` |
 //! | `end_linger` | CAS on flag and sequence | `end_linger` of all others | models::run_flag `linger`, mutants `end-linger-no-cas`, `linger-any-sequence` |
-//! | `halt` | RMW, whose result counts | `publish` | models::run_flag `halt`, mutant `halt-by-load` |
+//! | `call` (claim holder) | AcqRel CAS on the whole word | `settle`, `linger`, `end_linger` of the others | models::held `pause`, mutants `call-by-load`, `called-is-idle` |
+//! | `hold`, `free`, `recall` (token holder, table's lock) | AcqRel RMW, whose result counts | `publish` | models::held `pause`, `halt`, mutants `halt-by-load`, `free-by-store` |
 //! | `set_full` | RMW, whose result counts | `settle` | models::gate `full`, mutant `full-no-second-look` |
 //!
-//! What is not shown: the Acquire half of `end_linger`, `halt` and `set_full` (whoever gets the token loads the word
+//! What is not shown: the Acquire half of `end_linger`, `hold` and `set_full` (whoever gets the token loads the word
 //! before it touches the group), and any order of `clear_full` (the gate's lock orders it).
 //!
 //! Cost: one RMW per (chunk, group) that is busy, none where it is idle, and one RMW per turn.
@@ -54,7 +57,11 @@ const COUNT: u64 = (1 << 32) - 1;
 const LINGER: u64 = 1 << 32;
 const FULL: u64 = 1 << 33;
 const HALTED: u64 = 1 << 34;
-const FLAGS: u64 = LINGER | FULL | HALTED;
+const CALLED: u64 = 1 << 35;
+const TRACKED: u64 = 1 << 36;
+const FLAGS: u64 = LINGER | FULL | HALTED | CALLED;
+/// Without any of these, and without a task, nobody has a token.
+const BUSY: u64 = COUNT | LINGER | HALTED | CALLED;
 const SEQUENCE_SHIFT: u32 = 40;
 const SEQUENCE_ONE: u64 = 1 << SEQUENCE_SHIFT;
 
@@ -66,10 +73,10 @@ impl State {
     pub(crate) const fn count(self) -> u32 {
         (self.0 & COUNT) as u32
     }
-    pub(crate) const fn is_idle(self) -> bool {
-        self.0 & (COUNT | LINGER | HALTED) == 0
+    pub(crate) fn is_idle(self) -> bool {
+        self.0 & if mutant("called-is-idle") { BUSY & !CALLED } else { BUSY } == 0
     }
-    /// Idle and with no flag at all: the group may be activated by a plain store, or reclaimed.
+    /// Idle and with no flag but TRACKED: the group may be activated by a plain store, or reclaimed.
     pub(crate) const fn is_quiet(self) -> bool {
         self.0 & (COUNT | FLAGS) == 0
     }
@@ -81,6 +88,14 @@ impl State {
     }
     pub(crate) const fn is_halted(self) -> bool {
         self.0 & HALTED != 0
+    }
+    /// The token holder is to ask the table of held groups what is wanted.
+    #[inline(always)]
+    pub(crate) const fn is_called(self) -> bool {
+        self.0 & CALLED != 0
+    }
+    pub(crate) const fn is_tracked(self) -> bool {
+        self.0 & TRACKED != 0
     }
     pub(crate) const fn sequence(self) -> u32 {
         (self.0 >> SEQUENCE_SHIFT) as u32
@@ -102,7 +117,18 @@ pub(crate) enum Published {
     Busy,
     /// The group lingers (the token is in the word); it may be taken if a batch is full.
     Lingering,
-    /// The group is halted: its tasks wait until it is resumed or given back.
+    /// The group is halted or paused: its tasks wait until it is resumed or given back.
+    Held,
+}
+
+/// What a call means for the caller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Called {
+    /// The group was idle or lingering: the caller now holds its run token, and the word says HALTED.
+    Token,
+    /// Somebody else holds the token, and asks the table of held groups before a task runs.
+    Busy,
+    /// The token is in the table of held groups.
     Held,
 }
 
@@ -112,7 +138,7 @@ pub(crate) const fn published(before: State) -> Published {
         Published::Held
     } else if before.lingers() {
         Published::Lingering
-    } else if before.count() == 0 {
+    } else if before.count() == 0 && !before.is_called() {
         Published::Token
     } else {
         Published::Busy
@@ -187,7 +213,7 @@ impl Word {
     pub(crate) fn linger(&self, batch: u32) -> Result<u32, State> {
         let mut seen = self.load();
         loop {
-            if seen.count() >= batch || seen.is_halted() {
+            if seen.count() >= batch || seen.0 & (HALTED | CALLED) != 0 {
                 return Err(seen);
             }
             let next = seen.lingering();
@@ -226,15 +252,89 @@ impl Word {
         }
     }
 
-    /// Token holder: from now on publishes are held. Returns the word before: its count is what is held now.
-    pub(crate) fn halt(&self) -> State {
+    /// Claim holder, under the table's lock: takes the token where the group is idle or lingers, and leaves word for its
+    /// holder where it is busy.
+    pub(crate) fn call(&self) -> Called {
+        let mut seen = self.load();
+        loop {
+            let (next, meaning) = if seen.is_halted() {
+                return Called::Held;
+            } else if seen.lingers() || (seen.count() == 0 && !seen.is_called()) {
+                (seen.0 & !LINGER | HALTED, Called::Token)
+            } else {
+                (seen.0 | CALLED, Called::Busy)
+            };
+            if mutant("call-by-load") {
+                self.0.fetch_and(!LINGER, Ordering::AcqRel);
+                self.0.fetch_or(next & FLAGS, Ordering::AcqRel);
+                return meaning;
+            }
+            // ORDERING: Acquire pairs with the Release of `settle` and `linger`: with the token comes the consumer side.
+            // Release as in `settle`.
+            match self.0.compare_exchange_weak(seen.0, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return meaning,
+                Err(now) => seen = State(now),
+            }
+        }
+    }
+
+    /// Token holder, before it settles what ran: the table of held groups is asked before anything else runs.
+    pub(crate) fn call_self(&self) {
+        // ORDERING: AcqRel, as `settle`.
+        self.0.fetch_or(CALLED, Ordering::AcqRel);
+    }
+
+    /// Token holder, under the table's lock: from now on publishes are held. Returns the word before: its count is what is
+    /// held now.
+    pub(crate) fn hold(&self) -> State {
         if mutant("halt-by-load") {
             let seen = self.load();
             self.0.fetch_or(HALTED, Ordering::AcqRel);
+            self.0.fetch_and(!CALLED, Ordering::AcqRel);
             return seen;
         }
+        let seen = self.load();
+        if seen.is_halted() {
+            // Under the claim, by a call that took the token: nobody publishes meanwhile.
+            return seen;
+        }
+        debug_assert!(seen.is_called());
+        // CALLED is set and HALTED is not, and only we change them: one addition turns one into the other.
         // ORDERING: AcqRel, as `settle`: one total order with the publishes decides which of them count as held.
-        State(self.0.fetch_or(HALTED, Ordering::AcqRel))
+        State(self.0.fetch_sub(CALLED - HALTED, Ordering::AcqRel))
+    }
+
+    /// Token holder, under the table's lock: nothing is wanted of the group any more. Returns the word after; when it is idle
+    /// the token is gone.
+    pub(crate) fn free(&self) -> State {
+        if mutant("free-by-store") {
+            let seen = self.load();
+            self.0.store(seen.0 & !(CALLED | HALTED), Ordering::Release);
+            return State(seen.0 & !(CALLED | HALTED));
+        }
+        // ORDERING: AcqRel, as `settle`: it may be what makes the group idle.
+        let before = self.0.fetch_and(!(CALLED | HALTED), Ordering::AcqRel);
+        State(before & !(CALLED | HALTED))
+    }
+
+    /// Token holder, under the table's lock: the group may run, but its holder asks again.
+    pub(crate) fn recall(&self) {
+        if self.load().is_halted() {
+            // ORDERING: AcqRel, as `hold`.
+            self.0.fetch_add(CALLED - HALTED, Ordering::AcqRel);
+        }
+    }
+
+    /// Claim holder, before the task with a ticket is counted: dispatches look for tickets from now on.
+    pub(crate) fn track(&self) {
+        // Relaxed: the publish that follows is on the same word.
+        self.0.fetch_or(TRACKED, Ordering::Relaxed);
+    }
+
+    /// Token holder, under the lock of the shard's tickets, of which none is the group's.
+    pub(crate) fn untrack(&self) {
+        // Relaxed: the lock orders it (wait/tickets.rs, I1).
+        self.0.fetch_and(!TRACKED, Ordering::Relaxed);
     }
 
     /// Claim holder, under the gate's lock: submitters must wait. Returns the word before.
@@ -290,11 +390,37 @@ mod tests {
     }
 
     #[test]
-    fn a_halted_group_is_never_idle_and_holds_what_comes() {
+    fn a_held_group_is_never_idle_and_holds_what_comes() {
         let word = Word::new();
         word.activate(word.load(), 1);
-        assert_eq!(word.halt().count(), 1);
-        assert!(!word.settle(1).is_idle(), "the token waits in the list of held groups");
+        word.call_self();
+        assert!(!word.settle(1).is_idle(), "the token is not gone before the table was asked");
+        assert_eq!(word.hold().count(), 0);
+        assert!(!word.load().is_idle(), "the token waits in the table of held groups");
         assert_eq!(word.publish(2).1, Published::Held);
+        assert_eq!(word.call(), Called::Held);
+        assert_eq!(word.free().count(), 2);
+        assert!(word.settle(2).is_idle());
+    }
+
+    #[test]
+    fn i2_a_call_takes_the_token_of_an_idle_or_lingering_group_and_of_no_other() {
+        let word = Word::new();
+        assert_eq!(word.call(), Called::Token);
+        assert!(word.free().is_idle());
+        word.activate(word.load(), 1);
+        let sequence = word.linger(2).expect("one of two");
+        assert_eq!(word.call(), Called::Token);
+        assert!(!word.end_linger(Some(sequence)), "the token is the caller's");
+        word.recall();
+        assert_eq!(word.call(), Called::Busy);
+        assert!(word.linger(2).is_err(), "its holder is called");
+        assert!(!word.settle(1).is_idle());
+        assert_eq!(
+            word.publish(1).1,
+            Published::Busy,
+            "the token exists, though there was no task"
+        );
+        assert_eq!(word.free().count(), 1);
     }
 }

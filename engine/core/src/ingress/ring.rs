@@ -55,6 +55,10 @@ use crate::{
 /// How far ahead of its reservation a producer asks for lines.
 const CELLS_AHEAD: usize = 4;
 
+/// Bit by which the turn of a record with a ticket differs from that of any other: who reads records in order finds no
+/// record there, and asks again ([`Ring::is_tracked`]).
+const TRACKED: u32 = 1 << 31;
+
 /// Bit of the tail that refuses further reservations.
 const CLOSED: u64 = 1 << 63;
 
@@ -77,7 +81,8 @@ pub(crate) enum Refused {
 #[repr(C)]
 #[derive(Debug)]
 struct Cell<K, T> {
-    /// `(position + 1) << 1 | by_group`, in 32 bits; differs from the turn of the lap before.
+    /// `(position + 1) << 1 | by_group`, in 32 bits; differs from the turn of the lap before. With a ticket the top bit is the
+    /// other one: the turn of no position for 2^30 others.
     turn: AtomicU32,
     /// Hash bits or group index.
     mark: UnsafeCell<u32>,
@@ -183,8 +188,18 @@ impl<K, T> Ring<K, T> {
     /// `position` came from [`Ring::reserve`] of this caller and is filled once.
     #[inline(always)]
     pub(crate) unsafe fn fill(&self, position: u64, address: Address<K>, task: T) {
+        // SAFETY: the caller's promise.
+        unsafe { self.fill_as(position, address, task, 0) }
+    }
+
+    /// As [`Ring::fill`], with a flag in the turn.
+    ///
+    /// # Safety
+    /// As [`Ring::fill`].
+    #[inline(always)]
+    unsafe fn fill_as(&self, position: u64, address: Address<K>, task: T, flag: u32) {
         let cell = self.cell(position);
-        let mut turn = turn_of(position);
+        let mut turn = turn_of(position) ^ flag;
         match address {
             Address::Key(hash, key) => {
                 // SAFETY: the position is ours alone until published (I1, I2).
@@ -221,6 +236,43 @@ impl<K, T> Ring<K, T> {
             }
             Err(refused) => Err((address, task, refused)),
         }
+    }
+
+    /// One record with a ticket, of which `note` hears the position before the record is published. `note` is engine code
+    /// that only moves values (I3).
+    #[cold]
+    pub(crate) fn push_tracked(
+        &self,
+        address: Address<K>,
+        task: T,
+        note: impl FnOnce(u64),
+    ) -> Result<(), (Address<K>, T, Refused)> {
+        match self.reserve(1) {
+            Ok((position, _)) => {
+                note(position);
+                // SAFETY: just reserved, filled once.
+                unsafe { self.fill_as(position, address, task, TRACKED) };
+                Ok(())
+            }
+            Err(refused) => Err((address, task, refused)),
+        }
+    }
+
+    /// Claim holder: the record at `position` is published and has a ticket. Its mark, and whether that is by group.
+    pub(crate) fn peek_tracked(&self, position: u64) -> Option<(u32, bool)> {
+        let cell = self.cell(position);
+        // ORDERING: Acquire pairs with the Release of `fill_as`.
+        let turn = cell.turn.load(Ordering::Acquire);
+        if turn & !1 != turn_of(position) ^ TRACKED {
+            return None;
+        }
+        // SAFETY: published and not given back: the claim holder's.
+        Some((cell.mark.with(|mark| unsafe { *mark }), turn & 1 == 1))
+    }
+
+    /// Claim holder: the record at `position` is published, with a ticket or without.
+    pub(crate) fn is_published(&self, position: u64) -> bool {
+        self.peek(position).or_else(|| self.peek_tracked(position)).is_some()
     }
 
     /// Claim holder: all positions below `head` are free again. Blocked submitters are looked for next, behind a
@@ -350,7 +402,8 @@ impl<K, T> Drop for Ring<K, T> {
     fn drop(&mut self) {
         // Exclusive: no producer is between reserve and publish, so records run from the head to the first gap.
         let mut position = self.head();
-        while let Some((_, by_group)) = self.peek(position) {
+        while let Some((_, by_group)) = self.peek(position).or_else(|| self.peek_tracked(position))
+        {
             if !by_group {
                 // SAFETY: published by key, taken once.
                 drop_quietly(unsafe { self.take_key(position) });

@@ -5,7 +5,7 @@
 //! | 1 refuse | status to `Draining`; every ring gets its CLOSED bit; heavy barrier; no lane push is under way | from here on the number of accepted tasks stands still |
 //! | 2 finish | linger ends; wait until settled + held = accepted, or the deadline | settled is read before accepted, both only grow |
 //! | 3 halt | status to `Halted`, heavy barrier | a worker notes what it takes in hand, then reads the status: it is seen here, or it sees the halt |
-//! | 4 wait | until each worker is gone or has a group in hand | only a handler that is still running stays |
+//! | 4 wait | until each worker is gone or has a group in hand, and every lease is back | only a handler that is still running, and a lease that is out, stay |
 //! | 5 collect | what lies in ingress and groups is given back, group by group, in order | nobody else touches a group that is in no hand |
 
 use std::{
@@ -17,7 +17,7 @@ use std::{
 use crate::{
     core::Core,
     group::{
-        block::{Flags, Group},
+        block::{Flags, Group, Place},
         ring::End,
         segment::Pool,
     },
@@ -26,10 +26,14 @@ use crate::{
     ready::link::Chain,
     shard::demux::{Demux, Scratch},
     sync::{mutant, yield_now},
+    wait::{
+        cell::{Ended, wake_all},
+        check::WaitHost,
+    },
 };
 
 /// After a deadline short handlers get this long to come back, so that `running` speaks of long ones.
-const GRACE: Duration = Duration::from_millis(20);
+pub(crate) const GRACE: Duration = Duration::from_millis(20);
 
 /// What an engine did and what it gives back.
 #[derive(Debug)]
@@ -46,6 +50,10 @@ pub struct CloseReport<K, T> {
     /// Groups whose handler was still running at the deadline. Their tasks are not in `left`: close again to get
     /// them.
     pub running: usize,
+    /// Groups whose batch was still leased out at the deadline. Their tasks are not in `left`: when the [`Lease`](crate::Lease)s have ended, close
+    /// again to get what is left of them. A lease may end after the engine is gone: then its own tasks end as it says, and those behind them
+    /// are dropped, with a message on standard error.
+    pub leased: usize,
 }
 
 /// The tasks of one group that did not end, oldest first.
@@ -59,9 +67,9 @@ pub struct Left<K, T> {
 }
 
 impl<K, T> CloseReport<K, T> {
-    /// Every accepted task ended: none is given back, none is running.
+    /// Every accepted task ended: none is given back, none is running or leased out.
     pub fn is_complete(&self) -> bool {
-        self.left.is_empty() && self.running == 0
+        self.left.is_empty() && self.running == 0 && self.leased == 0
     }
 
     /// The number of tasks given back.
@@ -84,6 +92,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         }
         for door in &front.doors {
             door.gate.notify(|| true);
+            door.gate.wake_due();
         }
         let mut ready = Chain::default();
         self.timers.end_lingers(&mut ready);
@@ -101,8 +110,10 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         front.barrier.heavy();
         for door in &front.doors {
             door.gate.notify(|| true);
+            door.gate.wake_due();
         }
         front.ready.idle.wake_all(front.ready.clock.now());
+        self.held.wake();
         self.watch.notify();
     }
 
@@ -127,23 +138,31 @@ where
     /// Steps 3 to 5.
     pub(crate) fn stop(&self, deadline: Option<Instant>) -> CloseReport<K, T> {
         self.halt();
+        // A handler that waits for a task which will not run hears of it.
+        self.poke_waits();
         let running = self.hands_at_rest(deadline);
         self.admission.end();
-        let left = self.collect(&running);
+        self.leases_at_rest(deadline);
+        self.settle_returned(&running);
+        let (left, leased) = self.collect(&running);
         CloseReport {
             done: self.total(|c| &c.done),
-            failed: self.total(|c| &c.failed),
+            failed: self.total(|c| &c.failed) + self.held.rejected(),
             retries: self.total(|c| &c.retries),
             left,
             running: running.len(),
+            leased,
         }
     }
 
     /// Step 5.
-    fn collect(&self, running: &HashSet<NonNull<Group<K, T>>>) -> Vec<Left<K, T>> {
+    fn collect(&self, running: &HashSet<NonNull<Group<K, T>>>) -> (Vec<Left<K, T>>, usize) {
         let mut pool = Pool::new(self.segments.clone());
         let mut scratch = Scratch::new();
         let mut all = Vec::new();
+        let mut leased = 0;
+        let mut wakers = Vec::new();
+        self.held.clear();
         for (door, back) in self.front.doors.iter().zip(&self.backs) {
             let mut back = back.lock();
             // What is still in the ingress goes to its groups first, so that each group comes back in one piece.
@@ -174,11 +193,18 @@ where
                 {
                     continue;
                 }
+                let leased_now = matches!(group.place_now(), Place::Lease | Place::Returned);
+                if W::LEASES && leased_now && !mutant("lease-taken-by-close") {
+                    // What has come back after the look of `settle_returned` is settled by the next close.
+                    leased += 1;
+                    continue;
+                }
                 // SAFETY: no worker has it in hand and none will: the engine is halted. The claim and the token
                 // side are ours.
                 let mut head = unsafe { group.head_end() };
                 let most = if mutant("close-gives-eight") { 8 } else { u32::MAX };
                 let count = group.word.load().count().min(most);
+                wakers.extend(self.take_out_tickets(group, &mut head, count, &Ended::GivenBack));
                 let tasks = take_tasks(&mut head, &mut pool, count);
                 // SAFETY: as above.
                 unsafe { group.set_head(head) };
@@ -187,18 +213,22 @@ where
             }
             self.census(&mut back);
             drop(back);
+            wake_all(std::mem::take(&mut wakers));
+            for tracked in scratch.rejected_tickets.drain(..) {
+                tracked.end(Ended::GivenBack);
+            }
             for (key, task, _) in scratch.rejected.drain(..) {
                 all.push(Left { key, tasks: vec![task] });
             }
             scratch.garbage_keys.drain(..).for_each(drop_quietly);
             scratch.garbage_states.drain(..).for_each(drop_quietly);
         }
-        all
+        (all, leased)
     }
 }
 
 /// Moves `count` tasks out at the head.
-fn take_tasks<T>(head: &mut End<T>, pool: &mut Pool<T>, count: u32) -> Vec<T> {
+pub(crate) fn take_tasks<T>(head: &mut End<T>, pool: &mut Pool<T>, count: u32) -> Vec<T> {
     let mut tasks = Vec::with_capacity(count as usize);
     let mut left = count;
     while left > 0 {
@@ -215,6 +245,8 @@ fn take_tasks<T>(head: &mut End<T>, pool: &mut Pool<T>, count: u32) -> Vec<T> {
 
 impl<K, T, W: Work<K, T>> Drop for Core<K, T, W> {
     fn drop(&mut self) {
+        // The last share of the core may be that of the last lease.
+        self.settle_returned(&HashSet::new());
         let mut pool = Pool::new(self.segments.clone());
         let mut lost = 0;
         for back in &self.backs {

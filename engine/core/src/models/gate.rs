@@ -98,7 +98,7 @@ fn full() {
         let submitter = thread::spawn(move || {
             if waiting.filter.may_be_full(HASH) {
                 let mut gate = waiting.gate.enter();
-                while gate.is_full(HASH, &KEY) {
+                while gate.bar_of_key(HASH, &KEY).is_some() {
                     gate.sleep(None);
                 }
             }

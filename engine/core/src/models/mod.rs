@@ -14,14 +14,17 @@ mod close;
 mod deque;
 mod gate;
 mod hand;
+mod held;
 mod idle;
 mod inbox;
 mod lane;
+mod lease;
 mod reclaim;
 mod ring;
 mod row;
 mod run_flag;
 mod segments;
+mod tickets;
 mod timers;
 mod tiny;
 mod watch;
@@ -46,7 +49,10 @@ const MUTANTS: &[(&str, &str)] = &[
     ("load-relaxed", "models::run_flag::turns"),
     ("activate-busy", "models::run_flag::turns"),
     ("publish-skips-rmw", "models::run_flag::turns"),
-    ("halt-by-load", "models::run_flag::halt"),
+    ("halt-by-load", "models::held::halt"),
+    ("call-by-load", "models::held::pause"),
+    ("called-is-idle", "models::held::"),
+    ("free-by-store", "models::held::pause"),
     ("linger-relaxed", "models::run_flag::linger_again"),
     ("linger-any-sequence", "models::run_flag::linger"),
     ("end-linger-no-cas", "models::run_flag::linger"),
@@ -87,6 +93,8 @@ const MUTANTS: &[(&str, &str)] = &[
     ("settle-relaxed", "models::segments::of_an_idle_group"),
     ("load-relaxed", "models::segments::of_an_idle_group"),
     ("publish-relaxed", "models::segments::used_up"),
+    ("track-not-set", "models::tickets::told"),
+    ("untrack-unlocked", "models::tickets::told"),
     ("lane-publish-relaxed", "models::lane::order"),
     ("lane-read-relaxed", "models::lane::order"),
     ("lane-head-relaxed", "models::lane::order"),
@@ -99,6 +107,9 @@ const MUTANTS: &[(&str, &str)] = &[
     ("rest-no-fence", "models::lane::idle_fenced"),
     ("barrier-light-missing", "models::lane::idle"),
     ("barrier-heavy-missing", "models::lane::idle"),
+    ("lease-place-relaxed", "models::lease::close"),
+    ("lease-no-fence", "models::lease::wait"),
+    ("lease-no-notify", "models::lease::wait"),
 ];
 
 /// No bound: every execution that loom can tell from the others.
@@ -157,6 +168,10 @@ fn every_mutant_in_the_sources_is_in_the_list_and_the_other_way_round() {
     // Those that no model is for are for the fuzz targets: `.ci/fuzz-mutants` runs them.
     let for_fuzz = include_str!("../../../../fuzz/mutants.txt").lines();
     let for_fuzz = for_fuzz.filter_map(|line| line.split_whitespace().nth(1));
+    let for_shuttle = include_str!("../../tests/shuttle_engine.rs").lines();
+    let for_shuttle =
+        for_shuttle.filter_map(|line| line.strip_prefix("    (\"")?.split('"').next());
+    let for_fuzz = for_fuzz.chain(for_shuttle);
     let listed = MUTANTS.iter().map(|(name, _)| *name).chain(for_fuzz).map(str::to_owned).collect();
     assert_eq!(used, listed);
 }

@@ -1,4 +1,4 @@
-//! The word of a group (group/state.rs): claim holder against token holders, linger, halt (recipes R1, S2).
+//! The word of a group (group/state.rs): claim holder against token holders, linger (recipes R1, S2).
 
 use std::{ptr::NonNull, sync::Arc};
 
@@ -11,7 +11,7 @@ use crate::{
         inbox::Inbox,
         link::{Kind, Link, Unit},
     },
-    sync::{AtomicU32, Ordering, UnsafeCell},
+    sync::UnsafeCell,
 };
 
 const TASKS: usize = 4;
@@ -24,7 +24,6 @@ struct Group {
     slots: [UnsafeCell<u32>; TASKS],
     consumer: UnsafeCell<Consumer>,
     ready: Inbox,
-    held: AtomicU32,
 }
 
 /// What the token holder owns, and the claim holder of a quiet group.
@@ -46,7 +45,6 @@ impl Group {
             slots: [(); TASKS].map(|()| UnsafeCell::new(0)),
             consumer: UnsafeCell::new(Consumer { head: 0, since: 0 }),
             ready: Inbox::new(),
-            held: AtomicU32::new(0),
         })
     }
 
@@ -264,32 +262,5 @@ fn linger_again() {
             group.turn(BATCH);
         }
         group.end(4);
-    });
-}
-
-/// The first turn halts the group: what is held is exact, whichever side counts it.
-#[test]
-fn halt() {
-    check(ALL, || {
-        let group = Group::new();
-        let mut tail = 0;
-        assert_eq!(group.chunk(&mut tail, 2).1, Published::Token);
-        let theirs = group.clone();
-        let worker = thread::spawn(move || {
-            let n = theirs.tasks(1);
-            let held = theirs.word.halt().count() - n;
-            theirs.held.fetch_add(held, Ordering::Relaxed);
-            assert!(!theirs.word.settle(n).is_idle(), "the token is in the list of held groups");
-        });
-        for n in [1, 1] {
-            match group.chunk(&mut tail, n).1 {
-                Published::Held => drop(group.held.fetch_add(n, Ordering::Relaxed)),
-                Published::Busy => {}
-                other => panic!("{other:?}: the token is the worker's"),
-            }
-        }
-        worker.join().unwrap();
-        assert_eq!(group.held.load(Ordering::Relaxed), 3);
-        assert_eq!(group.word.load().count(), 3);
     });
 }

@@ -54,6 +54,11 @@ impl Unit {
         (self.0.addr().get() & SHARD == 0).then(|| self.link())
     }
 
+    /// It is the token of this group.
+    pub(crate) fn is_group(&self, link: NonNull<Link>) -> bool {
+        self.0 == link.cast()
+    }
+
     fn link(&self) -> NonNull<Link> {
         let clean = self.0.as_ptr().map_addr(|addr| addr & !SHARD).cast::<Link>();
         // SAFETY: links are at least 8-aligned and not null, so clearing the tag leaves a non-null pointer.
@@ -138,6 +143,34 @@ impl Chain {
         self.first = unsafe { Unit::next_of(raw) };
         if self.first.is_null() {
             self.last = ptr::null_mut();
+        }
+        self.len -= 1;
+        // SAFETY: it came from `into_raw` in `push` and leaves the chain here.
+        Some(unsafe { Unit::from_raw(raw) })
+    }
+
+    /// Takes the token of this group out, by a walk over the chain.
+    pub(crate) fn remove(&mut self, group: NonNull<Link>) -> Option<Unit> {
+        let wanted = group.cast::<()>().as_ptr();
+        let (mut before, mut raw) = (ptr::null_mut(), self.first);
+        while !raw.is_null() && raw != wanted {
+            before = raw;
+            // SAFETY: `raw` is in this chain, which we own.
+            raw = unsafe { Unit::next_of(raw) };
+        }
+        if raw.is_null() {
+            return None;
+        }
+        // SAFETY: as above.
+        let next = unsafe { Unit::next_of(raw) };
+        if before.is_null() {
+            self.first = next;
+        } else {
+            // SAFETY: as above.
+            unsafe { Unit::set_next(before, next) };
+        }
+        if next.is_null() {
+            self.last = before;
         }
         self.len -= 1;
         // SAFETY: it came from `into_raw` in `push` and leaves the chain here.

@@ -47,6 +47,8 @@ pub(crate) struct Back<K, T, S> {
     pins: HashMap<u32, u32, RandomState>,
     /// Pins of handles that are gone, each with the position of the ring from which on no record of its handle comes.
     pub(crate) unpins: VecDeque<(u64, u32)>,
+    /// Parts of splits whose handles are gone.
+    pub(crate) orphans: Vec<u32>,
     /// Groups that exist.
     pub(crate) live: u32,
     /// What this shard has contributed to the count of all groups (`Core::census`).
@@ -78,6 +80,7 @@ impl<K, T, S> Back<K, T, S> {
             hand: 0,
             pins: HashMap::default(),
             unpins: VecDeque::new(),
+            orphans: Vec::new(),
             live: 0,
             counted: 0,
             told: Told::default(),
@@ -123,6 +126,21 @@ impl<K, T, S> Back<K, T, S> {
         index
     }
 
+    /// Makes a group that nobody finds by its key (split.rs).
+    pub(crate) fn make_part(&mut self, hash: u32, key: K) -> u32 {
+        let index = self.slab.add();
+        let group = self.group(index);
+        // SAFETY: we hold the claim and the block is free.
+        unsafe {
+            group.set_key(hash, key);
+            group.producer().flags.set(Flags::LIVE);
+            group.producer().flags.set(Flags::PART);
+        }
+        self.live += 1;
+        self.made += 1;
+        index
+    }
+
     /// One handle more.
     pub(crate) fn pin(&mut self, index: u32) {
         *self.pins.entry(index).or_insert(0) += 1;
@@ -140,7 +158,11 @@ impl<K, T, S> Back<K, T, S> {
         if *pins == 0 {
             self.pins.remove(&index);
             // SAFETY: we hold the claim.
-            unsafe { self.group(index).producer() }.flags.clear(Flags::PINNED);
+            let flags = unsafe { self.group(index).producer() }.flags;
+            flags.clear(Flags::PINNED);
+            if flags.has(Flags::PART) {
+                self.orphans.push(index);
+            }
         }
     }
 

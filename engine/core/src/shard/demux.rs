@@ -31,6 +31,7 @@ use crate::{
     ingress::records::Records,
     outcome::{Failure, FailureKind},
     sync::prefetch,
+    wait::cell::Tracked,
 };
 
 /// A group that got tasks in this chunk.
@@ -54,6 +55,8 @@ impl<K, T> Copy for Touched<K, T> {}
 pub(crate) struct Scratch<K, T, S> {
     pub(crate) touched: Vec<Touched<K, T>>,
     pub(crate) rejected: Vec<(K, T, Failure)>,
+    /// Tickets of tasks in `rejected`.
+    pub(crate) rejected_tickets: Vec<Tracked>,
     pub(crate) garbage_keys: Vec<K>,
     pub(crate) garbage_states: Vec<S>,
 }
@@ -63,6 +66,7 @@ impl<K, T, S> Scratch<K, T, S> {
         Self {
             touched: Vec::with_capacity(1_024),
             rejected: Vec::new(),
+            rejected_tickets: Vec::new(),
             garbage_keys: Vec::new(),
             garbage_states: Vec::new(),
         }
@@ -151,7 +155,12 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
     pub(crate) fn chunk(&mut self, most: u32) -> u32 {
         let door = self.door;
         let start = self.back.head;
-        self.back.head = self.drain(&door.ring.reader(), start, start + u64::from(most.min(MOST)));
+        let end = start + u64::from(most.min(MOST));
+        self.back.head = self.drain(&door.ring.reader(), start, end);
+        while self.back.head < end && door.ring.peek_tracked(self.back.head).is_some() {
+            self.take_tracked();
+            self.back.head = self.drain(&door.ring.reader(), self.back.head, end);
+        }
         let mut taken = (self.back.head - start) as u32;
         if taken > 0 {
             door.ring.give_back(self.back.head);
@@ -299,6 +308,58 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
         };
         let known = candidate != NO_GROUP && is_it(candidate);
         if known || self.back.map.get(hash, is_it).is_some() { found } else { None }
+    }
+
+    /// Moves the record with a ticket at the head to its group.
+    #[cold]
+    fn take_tracked(&mut self) {
+        let door = self.door;
+        let position = self.back.head;
+        let Some((mark, by_group)) = door.ring.peek_tracked(position) else { return };
+        let tracked = door.tickets.lock().take_note(position);
+        debug_assert!(tracked.is_some(), "the note came before the record");
+        let records = door.ring.reader();
+        let found = if by_group {
+            Ok(Some(mark))
+        } else {
+            // SAFETY: published by key and not taken.
+            let key = unsafe { records.key(position) };
+            catch_unwind(AssertUnwindSafe(|| self.back.find(mark, key)))
+        };
+        // SAFETY: as above; the head passes the record below, so each part is taken once.
+        let take_key = || unsafe { records.take_key(position) };
+        // SAFETY: as above.
+        let task = unsafe { records.take_task(position) };
+        self.back.head = position + 1;
+        let index = match found {
+            Ok(Some(index)) => {
+                if !by_group {
+                    self.scratch.garbage_keys.push(take_key());
+                }
+                index
+            }
+            Ok(None) => self.back.make(mark, take_key()),
+            Err(payload) => {
+                self.scratch.rejected_tickets.extend(tracked);
+                return self.reject(take_key(), task, payload);
+            }
+        };
+        let group = self.back.group(index);
+        self.append(index, group, task);
+        let Some(tracked) = tracked else { return };
+        let pointer = NonNull::from(group);
+        tracked.cell().found(pointer);
+        // SAFETY: we hold the claim.
+        let spot = unsafe { group.producer() }.tail.last();
+        door.tickets.place(pointer, &group.word, spot, tracked);
+        // A quiet group is activated from what was read of its word.
+        let touched =
+            self.scratch.touched.iter_mut().rev().find(|touched| touched.group == pointer);
+        if let Some(touched) = touched
+            && touched.seen.is_quiet()
+        {
+            touched.seen = group.word.load();
+        }
     }
 
     #[cold]

@@ -22,7 +22,7 @@
 //! | heavy barrier for unpublished | fence | light barrier of the producer | models::ring `idle_gap`, mutants `barrier-light-missing`, `barrier-heavy-missing` |
 //! | `ring`: IDLE to READY | SeqCst CAS | other producers: one of them gets the unit | models::ring `idle`, mutant `flag-ring-no-cas` |
 
-use crate::ingress::{barrier::Barrier, records::Records, ring::Ring};
+use crate::ingress::{barrier::Barrier, ring::Ring};
 use crate::sync::{AtomicU32, Ordering, mutant, seqcst_for_loom};
 
 const IDLE: u32 = 0;
@@ -78,13 +78,13 @@ impl Flag {
         if ring.tail().0 != head {
             // A record came, or is about to: its producer is a handful of instructions away.
             for _ in 0..gap_spins(barrier) {
-                if ring.peek(head).is_some() {
+                if ring.is_published(head) {
                     return !self.ring();
                 }
                 crate::sync::spin_hint();
             }
             barrier.heavy();
-            if ring.peek(head).is_some() {
+            if ring.is_published(head) {
                 return !self.ring();
             }
         }

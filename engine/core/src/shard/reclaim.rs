@@ -91,6 +91,21 @@ impl<K, T, S> Back<K, T, S> {
         }
     }
 
+    /// Reclaims parts of splits whose handles are gone, where they are idle. Nobody could ever find them again.
+    #[cold]
+    pub(crate) fn reclaim_orphans(&mut self, pool: &mut Pool<T>, scratch: &mut Scratch<K, T, S>) {
+        let orphans = std::mem::take(&mut self.orphans);
+        for index in orphans {
+            // SAFETY: we hold the claim.
+            let flags = unsafe { self.group(index).producer() }.flags;
+            // The sweep may have been here before.
+            let stands = flags.has(Flags::PART) && !flags.has(Flags::PINNED);
+            if stands && !self.reclaim_one(index, pool, scratch) {
+                self.orphans.push(index);
+            }
+        }
+    }
+
     fn reclaim_one(
         &mut self,
         index: u32,
@@ -126,8 +141,12 @@ impl<K, T, S> Back<K, T, S> {
         End::detach(producer.tail, &mut head, pool);
         // SAFETY: as above.
         unsafe { group.set_head(head) };
-        let removed = self.map.remove(group.hash(), index);
-        debug_assert!(removed, "a live group is in the map");
+        if producer.flags.has(Flags::PART) {
+            producer.flags.clear(Flags::PART);
+        } else {
+            let removed = self.map.remove(group.hash(), index);
+            debug_assert!(removed, "a live group is in the map");
+        }
         producer.flags.clear(Flags::LIVE);
         // SAFETY: as `head`.
         if group.is_open() {

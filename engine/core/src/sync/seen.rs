@@ -126,7 +126,8 @@ macro_rules! seen {
 
 seen!(AtomicBool, atomic::AtomicBool, bool, swap);
 seen!(AtomicPtr<T>, atomic::AtomicPtr<T>, *mut T, swap);
-seen!(AtomicU32, atomic::AtomicU32, u32, swap, fetch_add, fetch_sub, fetch_max);
+seen!(AtomicU8, atomic::AtomicU8, u8);
+seen!(AtomicU32, atomic::AtomicU32, u32, swap, fetch_add, fetch_sub, fetch_max, fetch_or);
 seen!(AtomicU64, atomic::AtomicU64, u64, swap, fetch_add, fetch_sub, fetch_or, fetch_and);
 seen!(AtomicUsize, atomic::AtomicUsize, usize, swap, fetch_add, fetch_sub);
 

@@ -8,7 +8,7 @@
 use std::{
     cell::Cell,
     ops::{Deref, DerefMut},
-    sync::OnceLock,
+    sync::{OnceLock, TryLockError},
     time::{Duration, Instant},
 };
 
@@ -54,7 +54,13 @@ impl<'a, T> MutexGuard<'a, T> {
     }
 
     pub(super) fn try_lock(lock: &'a Inner<T>) -> Option<Self> {
-        lock.try_lock().ok().map(|guard| Self { lock, guard })
+        // Poisoned while another thread of the run unwinds: to std all of them are one.
+        let guard = match lock.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Self { lock, guard })
     }
 }
 

@@ -156,6 +156,21 @@ impl<K, T> Timers<K, T> {
         self.end(out, |entry| matches!(entry, Entry::Rate(..)));
     }
 
+    /// Takes the token of this group out, where it waits for a time. Looks at every entry: for what is done by hand.
+    pub(crate) fn take(&self, group: NonNull<Group<K, T>>) -> Option<Unit> {
+        let mut wheel = self.wheel.lock();
+        let wheel = &mut wheel.0;
+        let taken = wheel.remove(|entry| match entry {
+            Entry::BackOff(unit, _) | Entry::Rate(unit, _) => unit.is_group(group.cast()),
+            Entry::Linger(..) | Entry::Alarm(_) => false,
+        });
+        self.next.store(wheel.next_deadline().unwrap_or(NEVER), Ordering::Relaxed);
+        match taken {
+            Some(Entry::BackOff(unit, _) | Entry::Rate(unit, _)) => Some(unit),
+            _ => None,
+        }
+    }
+
     fn end(&self, out: &mut Chain, ends: impl Fn(&Entry<K, T>) -> bool) {
         let mut wheel = self.wheel.lock();
         let wheel = &mut wheel.0;

@@ -69,6 +69,13 @@ impl<E> Slot<E> {
         self.min = self.min.min(deadline);
         self.entries.push((deadline, entry));
     }
+
+    fn remove(&mut self, wanted: impl Fn(&E) -> bool) -> Option<E> {
+        let at = self.entries.iter().position(|(_, entry)| wanted(entry))?;
+        let (_, entry) = self.entries.remove(at);
+        self.min = self.entries.iter().map(|(deadline, _)| *deadline).min().unwrap_or(u64::MAX);
+        Some(entry)
+    }
 }
 
 impl<E> Wheel<E> {
@@ -165,6 +172,38 @@ impl<E> Wheel<E> {
         self.advance(u64::MAX, &mut all);
         self.elapsed = now;
         all.into_iter()
+    }
+
+    /// Removes the first entry found that is wanted, by a look at each.
+    pub(crate) fn remove(&mut self, wanted: impl Fn(&E) -> bool) -> Option<E> {
+        if let Some(entry) = self.due.remove(&wanted) {
+            self.len -= 1;
+            return Some(entry);
+        }
+        for (level, occupied) in self.occupied.iter_mut().enumerate() {
+            let mut left = *occupied;
+            while left != 0 {
+                let at = left.trailing_zeros() as usize;
+                left &= left - 1;
+                let slot = &mut self.slots[level][at];
+                if let Some(entry) = slot.remove(&wanted) {
+                    if slot.entries.is_empty() {
+                        *occupied &= !(1 << at);
+                    }
+                    self.len -= 1;
+                    return Some(entry);
+                }
+            }
+        }
+        let found = self.beyond.iter_mut().find_map(|(block, slot)| {
+            slot.remove(&wanted).map(|entry| (*block, slot.entries.is_empty(), entry))
+        });
+        let (block, empty, entry) = found?;
+        if empty {
+            self.beyond.remove(&block);
+        }
+        self.len -= 1;
+        Some(entry)
     }
 
     fn fire_due(&mut self, out: &mut Vec<E>) {

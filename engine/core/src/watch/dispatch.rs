@@ -7,6 +7,7 @@ use std::{hash::Hash, ptr::NonNull};
 use super::{
     histogram::{Histograms, Recorder},
     hot_keys::Id,
+    pace::Timed,
     stats::add,
 };
 use crate::{
@@ -95,6 +96,54 @@ where
         times.batch_time.record(timed.took, timed.stands_for);
         #[cfg(feature = "metrics")]
         self.recorder.record(timed);
+    }
+
+    /// As [`Worker::begin_dispatch`], of a batch that is lent: each is timed, by the stamp of its group. What it returns stands
+    /// until the handler has it, and how long the group had waited.
+    pub(crate) fn begin_lease(
+        &mut self,
+        #[cfg_attr(not(feature = "tracing"), expect(unused_variables))] group: &Group<K, T>,
+        mut head: End<T>,
+        tasks: u32,
+    ) -> (Begun, u64) {
+        let now = self.core().front.ready.clock.now();
+        let waited = now.saturating_sub(head.stamp());
+        self.pace.now = now;
+        head.set_stamp(now);
+        self.hand().begins(now, tasks);
+        if head.trouble().is_some() {
+            self.hand().note_attempt(head.trouble().as_deref());
+        }
+        let begun = Begun {
+            #[cfg(feature = "tracing")]
+            span: self.begin_span(group, head, tasks),
+        };
+        (begun, waited)
+    }
+
+    /// A batch that was lent has come back, and is in hand.
+    pub(crate) fn lease_is_back(&mut self, group: &Group<K, T>) {
+        self.pace.now = self.core().front.ready.clock.now();
+        // SAFETY: we hold the token.
+        let mut head = unsafe { group.head_end() };
+        let leased = head.trouble().as_ref().and_then(|record| record.lease.as_ref());
+        self.hand().begins(self.pace.now, leased.map_or(0, |leased| leased.tasks));
+    }
+
+    /// It is settled but for the word, and its token still in hand. `waited`: as it began.
+    pub(crate) fn end_lease(&mut self, group: &Group<K, T>, waited: u64, settled: &Settled) {
+        // SAFETY: we hold the token.
+        let began = unsafe { group.head_end() }.stamp();
+        let timed = Timed { waited, took: self.pace.now.saturating_sub(began), stands_for: 1 };
+        let times = &self.post().times;
+        times.queue_wait.record(timed.waited, timed.stands_for);
+        times.batch_time.record(timed.took, timed.stands_for);
+        #[cfg(feature = "metrics")]
+        self.recorder.record(timed);
+        #[cfg(feature = "tracing")]
+        self.tell_end(group, Some(began), Some(settled));
+        #[cfg(not(feature = "tracing"))]
+        let _ = settled;
     }
 
     /// After the word was settled: attempts of the group have failed. The block may hold another group by now, which then gets

@@ -19,6 +19,8 @@ pub(crate) struct Counters {
     pub(crate) looks: AtomicU64,
     /// Of `done`, `failed`, `retries` and `turns`: those of the bulk class.
     bulk: [AtomicU64; 4],
+    /// Batches that were lent.
+    pub(crate) lent: AtomicU64,
 }
 
 impl Counters {
@@ -31,6 +33,7 @@ impl Counters {
             turns: AtomicU64::new(0),
             looks: AtomicU64::new(0),
             bulk: std::array::from_fn(|_| AtomicU64::new(0)),
+            lent: AtomicU64::new(0),
         }
     }
 
@@ -92,6 +95,8 @@ pub struct Stats {
     pub done: u64,
     /// Tasks that failed for good.
     pub failed: u64,
+    /// Tasks that were given back while the engine ran, see [`Engine::cancel_pending`](crate::Engine::cancel_pending).
+    pub cancelled: u64,
     /// Attempts that were followed by another one.
     pub retries: u64,
     /// Tasks of those that failed that a dead-letter sink took.
@@ -108,8 +113,10 @@ pub struct Stats {
     pub running_tasks: u64,
     /// Groups that wait for a permit, for the rate of the engine, or for a throttled downstream.
     pub waiting: u64,
-    /// Tasks that wait in halted groups.
+    /// Tasks that wait in halted, paused and closed groups.
     pub held: u64,
+    /// Batches that are leased out now.
+    pub leased: u64,
     /// Groups that exist now, idle ones included, as of each shard's last look.
     pub groups: u64,
     /// Groups made since the start; reclaimed ones that came back count again.
@@ -141,7 +148,7 @@ pub struct ClassStats {
 impl Stats {
     /// Tasks that were accepted and have not ended.
     pub fn backlog(&self) -> u64 {
-        self.accepted.saturating_sub(self.done + self.failed)
+        self.accepted.saturating_sub(self.done + self.failed + self.cancelled)
     }
 
     /// Tasks that lie in the ingress: accepted, and not yet taken into their groups. Part of the backlog.

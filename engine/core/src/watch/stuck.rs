@@ -51,14 +51,23 @@ pub enum Why {
         /// Until then.
         left: Duration,
     },
-    /// It was halted.
+    /// Its batch is leased out ([`Lease`](crate::Lease)).
+    Leased {
+        /// For so long.
+        time: Duration,
+    },
+    /// It was halted by what follows used-up attempts.
     Halted,
+    /// It was paused ([`Engine::pause_group`]).
+    Paused,
+    /// It was closed ([`Engine::close_group`]), and a submit that was under way put a task into it.
+    Closed,
     /// It waits for a full batch.
     Linger {
         /// At most for so long.
         left: Duration,
     },
-    /// It may run: no worker has come to it.
+    /// It may run, or its lease has come back: no worker has come to it.
     Ready {
         /// So many groups and shards are ready, this one among them.
         behind: u64,
@@ -88,7 +97,10 @@ impl fmt::Display for Why {
             }
             Self::GroupRate { left } => write!(f, "over its own rate, {} left", Short(*left)),
             Self::BackOff { left } => write!(f, "in back-off, {} left", Short(*left)),
+            Self::Leased { time } => write!(f, "leased out for {}", Short(*time)),
             Self::Halted => f.write_str("halted"),
+            Self::Paused => f.write_str("paused"),
+            Self::Closed => f.write_str("closed"),
             Self::Linger { left } => write!(f, "waiting for a full batch, {} left", Short(*left)),
             Self::Ready { behind } => write!(f, "ready, one of {behind} that wait for a worker"),
             Self::Ingress { starved: false } => f.write_str("in the ingress, not taken in yet"),
@@ -120,8 +132,8 @@ impl fmt::Display for Short {
 pub struct Stuck<K> {
     /// The key of the group.
     pub key: K,
-    /// For how long: since it became busy, or since its last dispatch in which a task ended. While it runs: since this
-    /// dispatch began. May be too long by what its worker did in one go without reading the clock: 64 short dispatches
+    /// For how long: since it became busy, or since its last dispatch in which a task ended. While it runs or is leased out: since
+    /// this dispatch began. May be too long by what its worker did in one go without reading the clock: 64 short dispatches
     /// and one long one.
     pub age: Duration,
     /// Tasks that have not ended, those that run included.

@@ -113,6 +113,18 @@ where
         began: Option<u64>,
         troubled: Option<&Settled>,
     ) {
+        self.tell_end(group, began, troubled);
+        drop(span.entered);
+    }
+
+    /// Tells of a dispatch that is over, if there is something to tell.
+    #[inline(always)]
+    pub(crate) fn tell_end(
+        &self,
+        group: &Group<K, T>,
+        began: Option<u64>,
+        troubled: Option<&Settled>,
+    ) {
         let trace = &self.core().settings.watch.trace;
         let took = began.map(|start| Duration::from_nanos(self.pace.now.saturating_sub(start)));
         let slow = trace.slow.zip(took).filter(|(limit, took)| took > limit);
@@ -120,10 +132,9 @@ where
             settled.failures() > 0 || settled.throttled > 0 || settled.next != Next::Go
         });
         if loud || slow.is_some() {
-            let settled = troubled.copied().unwrap_or_default();
-            self.tell(group, slow.map(|(_, took)| took), &settled);
+            let none = Settled::default();
+            self.tell(group, slow.map(|(_, took)| took), troubled.unwrap_or(&none));
         }
-        drop(span.entered);
     }
 
     #[cold]

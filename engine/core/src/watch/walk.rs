@@ -22,7 +22,7 @@ use crate::{
     handler::Work,
     ingress::records::Records,
     shard::back::Back,
-    sync::sized,
+    sync::{Ordering, sized},
 };
 
 /// Blocks that are looked at under one claim.
@@ -75,7 +75,8 @@ where
     /// Claim holder: what is to be seen of a live group, if it has work.
     fn sight(&self, view: &View<K, T>, group: &Group<K, T>) -> Option<Sight> {
         let word = group.word.load();
-        if word.is_idle() {
+        if word.count() == 0 {
+            // A paused group may have none, and is not idle.
             return None;
         }
         let mut sight = Sight {
@@ -92,13 +93,24 @@ where
             let time = ago(view.now, running.since);
             sight.why = Why::Running { worker: running.worker, tasks: running.tasks, time };
         } else if word.is_halted() {
-            sight.why = Why::Halted;
+            // The place is set a moment later than the word: halted, until it says what else.
+            sight.why = match group.place() {
+                Place::Paused => Why::Paused,
+                Place::Closed => Why::Closed,
+                _ => Why::Halted,
+            };
         } else if word.lingers() {
             let waited = sight.since.map_or(Duration::ZERO, |since| ago(view.now, since));
             sight.why = Why::Linger { left: self.settings.flush.saturating_sub(waited) };
         } else {
             match group.place() {
-                Place::Ready => {}
+                Place::Ready | Place::Returned => {}
+                Place::Lease => {
+                    let time = sight.since.map_or(Duration::ZERO, |since| ago(view.now, since));
+                    sight.why = Why::Leased { time };
+                }
+                // On its way to the ready list, since the word does not say HALTED any more.
+                Place::Paused | Place::Halted | Place::Closed => {}
                 // What exactly they wait for, `explain` finds out.
                 Place::BackOff => sight.why = Why::BackOff { left: Duration::ZERO },
                 Place::GroupRate => sight.why = Why::GroupRate { left: Duration::ZERO },
@@ -257,9 +269,14 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
     fn read_stats(&self) -> Stats {
         let posts = || self.front.ready.posts.iter().map(|post| &post.counters);
         let mut stats = Stats::default();
-        for counters in posts() {
+        for counters in posts().chain([&self.leases.late]) {
             counters.read_into(&mut stats);
         }
+        stats.taken += self.held.taken.load(Ordering::Relaxed);
+        stats.failed += self.held.rejected();
+        // ORDERING: Acquire, see `Held::settled`.
+        stats.cancelled = self.held.cancelled.load(Ordering::Acquire);
+        stats.leased = self.leases_out();
         stats.held = self.held_tasks();
         stats.dead_lettered = self.settings.on_exhausted.letters();
         for (worker, hand) in self.hands.iter().enumerate() {

@@ -12,6 +12,7 @@ use crate::{
     },
     handler::Work,
     ready::link::Chain,
+    sync::Ordering,
     time::timers::Entry,
 };
 
@@ -48,6 +49,7 @@ where
                 // Where the rate was changed meanwhile, it asks again at once.
                 let call = core.timers.add([(at, entry)], || rates.setting() != setting);
                 core.front.ready.call_keeper(call);
+                core.fetch_if_called(group);
                 return None;
             }
             tasks = most;
@@ -72,6 +74,7 @@ where
                     self.admitted = Some(admitted);
                 }
                 Entered::Waits(alarm) => {
+                    core.fetch_if_called(group);
                     core.set_alarm(alarm);
                     return None;
                 }
@@ -81,6 +84,9 @@ where
         if core.group_rates.is_active() {
             core.group_rates.take(shard, group.addr().get(), tasks, now);
         }
+        // For the graph of waits: what this dispatch holds up while its handler waits.
+        let held = self.admitted.as_ref().map_or(0, |admitted| admitted.tasks);
+        self.hand().permits.store(held, Ordering::Relaxed);
         Some((token, tasks))
     }
 
@@ -105,6 +111,13 @@ where
     fn give_back(&self, admitted: Option<Admitted>, feedback: Feedback) {
         let core = self.core();
         core.change_limits(|now, ready| core.admission.leave(admitted, feedback, now, ready));
+    }
+
+    /// The permit that the worker kept goes back.
+    pub(crate) fn give_up_permit(&mut self) {
+        if let Some(kept) = self.admitted.take() {
+            self.give_back(Some(kept), Feedback::default());
+        }
     }
 
     /// The group does not run after all: what it was admitted with goes back.

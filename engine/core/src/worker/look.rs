@@ -7,7 +7,6 @@ use crate::{
     front::Door,
     group::{block::Group, state::Published, token::RunToken},
     handler::Work,
-    ingress::records::Records,
     outcome::{Failure, drop_quietly},
     ready::link::Unit,
     shard::{
@@ -17,6 +16,7 @@ use crate::{
     },
     sync::Ordering,
     time::timers::Entry,
+    wait::cell::Ended,
     watch::stats::add,
 };
 
@@ -56,6 +56,9 @@ where
         self.sample(taken);
         let held = self.publish(door);
         back.unpin_passed();
+        if !back.orphans.is_empty() {
+            back.reclaim_orphans(&mut self.pool, &mut self.scratch);
+        }
         // A resize that is under way goes on also when no group is made or reclaimed: two tables cost two look-ups.
         // By as many slots as records came.
         (0..=taken / MOVES_PER_OP as u32).any(|_| !back.map.migrate());
@@ -77,6 +80,7 @@ where
         if !gone_lanes.is_empty() {
             core.lanes.retire(gone_lanes);
         }
+        door.gate.wake_due();
         if held {
             // Not under the claim, which who waits for a drain takes next.
             self.core().watch.notify();
@@ -94,7 +98,7 @@ where
     /// Decides whether the shard rests. `true`: its unit is gone.
     fn let_rest(&self, door: &Door<K, T>, back: &mut Back<K, T, W::State>, taken: u32) -> bool {
         let barrier = self.core().front.barrier;
-        if door.ring.peek(back.head).is_some() || back.any_lane() {
+        if door.ring.is_published(back.head) || back.any_lane() {
             back.empty_looks = 0;
             return false;
         }
@@ -283,6 +287,11 @@ where
             });
             drop_quietly((key, task));
             add(&self.post().counters.failed, 1);
+        }
+        for tracked in self.scratch.rejected_tickets.drain(..) {
+            let failure =
+                Failure::with_kind("comparing keys panicked", crate::FailureKind::Panicked);
+            tracked.end(Ended::Failed { failure, attempts: 0 });
         }
     }
 }

@@ -8,7 +8,9 @@
 //! Every 16 steps a worker looks at the timers, at starved shards, and at other workers (steal.rs).
 
 pub(crate) mod admit;
+pub(crate) mod answer;
 pub(crate) mod idle;
+pub(crate) mod lend;
 pub(crate) mod look;
 pub(crate) mod pool;
 pub(crate) mod settle;
@@ -25,7 +27,7 @@ use crate::{
         admission::Admitted,
         share::{BULK_EVERY, Class},
     },
-    group::{segment::Pool, token::RunToken},
+    group::{block::Place, segment::Pool, token::RunToken},
     handler::Work,
     outcome::Outcome,
     ready::{
@@ -37,6 +39,7 @@ use crate::{
     },
     shard::demux::Scratch,
     sync::{Ordering, mutant, sized},
+    wait::turns::Endings,
     watch::{hot_keys::Sampler, pace::Pace},
 };
 
@@ -61,6 +64,7 @@ pub(crate) struct Worker<K, T, W: Work<K, T>> {
     pub(crate) pool: Pool<T>,
     pub(crate) scratch: Scratch<K, T, W::State>,
     pub(crate) outcomes: Vec<Outcome>,
+    pub(crate) endings: Endings,
     /// What was settled of a group in trouble before its handler was called.
     before: settle::Settled,
     /// Groups that a look made busy, on their way to the row.
@@ -120,6 +124,7 @@ where
             pool,
             scratch: Scratch::new(),
             outcomes: Vec::new(),
+            endings: Vec::new(),
             before: settle::Settled::default(),
             fresh: Vec::with_capacity(1_024),
             lingers,
@@ -232,7 +237,9 @@ where
                 let core = self.core();
                 // SAFETY: the unit stood for the token of a group of this engine, and `open` consumed it.
                 let token = unsafe { RunToken::new(link.cast(), &core.front.ready) };
-                if core.settings.shares.has_any() {
+                if W::LEASES && token.group().place() == Place::Returned {
+                    self.take_back(token);
+                } else if core.settings.shares.has_any() {
                     self.turn_by_share(token);
                 } else {
                     self.turn(token);
@@ -417,6 +424,10 @@ where
 pub(crate) struct Random(u64);
 
 impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed | 1)
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

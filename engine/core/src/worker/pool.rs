@@ -74,7 +74,7 @@ where
     // A panic of user code never comes here; one of the engine's own leaves nothing that could be trusted.
     let looped = catch_unwind(AssertUnwindSafe(|| {
         core.front.ready.idle.enlist(worker.id);
-        let _adopted = core.front.adopt_thread();
+        let _adopted = core.front.adopt_thread(worker.hand());
         if let Some(cpu) = core.plan.workers[worker.id].cpu {
             match pin_current_thread(cpu) {
                 Ok(()) => core.front.ready.idle.pinned(worker.id, cpu),

@@ -14,6 +14,7 @@ use crate::{
     handler::{Phase, Turn, Work},
     outcome::{Failure, FailureKind, Mark, Outcome, Trouble, drop_quietly},
     sync::mutant,
+    wait::cell::{Ended, Tracked},
 };
 
 /// What the group does next.
@@ -40,7 +41,7 @@ impl Next {
 }
 
 /// The sum of a dispatch.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Settled {
     /// Tasks that left the head of the group.
     pub(crate) removed: u32,
@@ -49,6 +50,8 @@ pub(crate) struct Settled {
     /// Tasks that will be tried again.
     pub(crate) retries: u32,
     pub(crate) next: Next,
+    /// Why the group halts, if it does.
+    pub(crate) halted: Option<Box<Failure>>,
     /// The downstream throttled a task and wants no other one for so many milliseconds; 0: it did not.
     pub(crate) throttled: u32,
 }
@@ -59,12 +62,19 @@ impl Settled {
     pub(crate) fn failures(&self) -> u32 {
         self.removed - self.done + self.retries
     }
+
+    fn halt(&mut self, failure: Failure) {
+        self.next = self.next.and(Next::HaltGroup);
+        self.halted = Some(Box::new(failure));
+    }
 }
 
 /// The fate of one task.
 enum Fate {
     Done,
-    Failed(Next),
+    Failed(Next, Failure),
+    /// Failed, and the group halts for it.
+    Halts(Failure),
     Stays(Mark, Duration),
     /// As it was, for so long.
     Throttled(Mark, Duration),
@@ -92,7 +102,12 @@ pub(crate) fn settle<K, T>(
     let mut trouble = trouble.map_or_else(Trouble::default, |boxed| *boxed);
     // The tasks that a task handler has finished were at the head, with their marks.
     let passed = (turn.done as usize).min(trouble.marks.len());
-    trouble.marks.drain(..passed);
+    // The handler's panic left it there: the last of them failed in its own drop.
+    let last_bad = (turn.phase == Phase::Drop).then(|| (turn.done as usize).saturating_sub(1));
+    for (i, mark) in trouble.marks.drain(..passed).enumerate() {
+        let ok = last_bad != Some(i);
+        note_end(turn, mark.ticket, || ended(ok, mark.attempts + 1));
+    }
     if let Some(outcome) = turn.failed.take() {
         let mut outcomes = std::iter::once(outcome);
         settle_run(settings, turn, 1, &mut trouble, &mut outcomes, random, settled);
@@ -155,23 +170,37 @@ fn settle_run<K, T>(
         let attempts = 1 + trouble.marks.get(i).map_or(0, |mark| mark.attempts);
         // SAFETY: the slot holds a task that we own; see the branches for who drops it.
         let task = unsafe { &mut *slot };
-        let fate = judge(settings, turn.key, task, attempts, outcome, random);
-        match fate {
-            Fate::Done | Fate::Failed(_) => {
+        let ticket = trouble.marks.get_mut(i).and_then(|mark| mark.ticket.take());
+        match judge(settings, turn.key, task, attempts, outcome, random) {
+            Fate::Done => {
                 // SAFETY: the slot is dropped once: the head passes it below, or a task that stays is moved over it.
                 let ok = unsafe { drop_slot(slot) };
                 settled.removed += 1;
-                match fate {
-                    Fate::Failed(next) => settled.next = settled.next.and(next),
-                    _ => settled.done += u32::from(ok),
-                }
+                settled.done += u32::from(ok);
+                note_end(turn, ticket, || ended(ok, attempts));
             }
-            Fate::Stays(mark, wait) => {
+            Fate::Failed(next, failure) => {
+                // SAFETY: as above.
+                unsafe { drop_slot(slot) };
+                settled.removed += 1;
+                settled.next = settled.next.and(next);
+                note_end(turn, ticket, || Ended::Failed { failure, attempts });
+            }
+            Fate::Halts(failure) => {
+                // SAFETY: as above.
+                unsafe { drop_slot(slot) };
+                settled.removed += 1;
+                note_end(turn, ticket, || Ended::Failed { failure: failure.clone(), attempts });
+                settled.halt(failure);
+            }
+            Fate::Stays(mut mark, wait) => {
+                mark.ticket = ticket;
                 settled.retries += u32::from(mark.exhausted.is_none());
                 settled.next = settled.next.and(Next::Wait(wait));
                 stay.push((i, mark));
             }
-            Fate::Throttled(mark, pause) => {
+            Fate::Throttled(mut mark, pause) => {
+                mark.ticket = ticket;
                 settled.next = settled.next.and(Next::Wait(pause));
                 let ms = pause.as_nanos().div_ceil(1_000_000).min(u128::from(u32::MAX)) as u32;
                 settled.throttled = settled.throttled.max(ms);
@@ -229,14 +258,15 @@ fn judge<K, T>(
         }
         Outcome::Fail(failure) => (failure, None),
         Outcome::Throttled(pause) => {
-            let mark = Mark { attempts: attempts - 1, exhausted: None };
+            let unused = u32::from(!mutant("throttled-counts"));
+            let mark = Mark { attempts: attempts - unused, ..Mark::default() };
             return Fate::Throttled(mark, pause.max(PAUSE));
         }
     };
     match wait {
         Some(wait) => {
             let attempts = attempts - u32::from(mutant("retry-not-counted"));
-            Fate::Stays(Mark { attempts, exhausted: None }, wait)
+            Fate::Stays(Mark { attempts, ..Mark::default() }, wait)
         }
         None => exhaust(settings, key, task, attempts, failure),
     }
@@ -250,10 +280,29 @@ fn exhaust<K, T>(
     failure: Failure,
 ) -> Fate {
     match settings.on_exhausted.verdict(Exhausted { key, task, attempts, failure: &failure }) {
-        Verdict::Skip => Fate::Failed(Next::Go),
-        Verdict::HaltGroup => Fate::Failed(Next::HaltGroup),
-        Verdict::HaltEngine => Fate::Failed(Next::HaltEngine),
-        Verdict::Hold(wait) => Fate::Stays(Mark { attempts, exhausted: Some(failure) }, wait),
+        Verdict::Skip => Fate::Failed(Next::Go, failure),
+        Verdict::HaltGroup => Fate::Halts(failure),
+        Verdict::HaltEngine => Fate::Failed(Next::HaltEngine, failure),
+        Verdict::Hold(wait) => {
+            Fate::Stays(Mark { attempts, exhausted: Some(failure), ticket: None }, wait)
+        }
+    }
+}
+
+/// How a task ended that its handler has done: badly, if its drop was not `ok`.
+fn ended(ok: bool, attempts: u32) -> Ended {
+    if ok {
+        return Ended::Done;
+    }
+    let failure = Failure::with_kind("the drop of the task panicked", FailureKind::Panicked);
+    Ended::Failed { failure, attempts }
+}
+
+/// Whoever waits for the task hears of it when the dispatch is settled.
+#[inline]
+fn note_end<K, T>(turn: &mut Turn<'_, K, T>, ticket: Option<Tracked>, how: impl FnOnce() -> Ended) {
+    if let Some(tracked) = ticket {
+        turn.endings.push((tracked, how()));
     }
 }
 
@@ -281,15 +330,25 @@ where
             let (slot, _) = head.run(&mut self.pool, 1);
             // SAFETY: the head holds a task that we own.
             let task = unsafe { &mut *slot };
-            match exhaust(&self.core().settings, key, task, mark.attempts, failure) {
+            let (attempts, ticket) = (mark.attempts, mark.ticket.take());
+            match exhaust(&self.core().settings, key, task, attempts, failure) {
                 Fate::Stays(still, wait) => {
                     *mark = still;
+                    mark.ticket = ticket;
                     settled.next = Next::Wait(wait);
                     blocked = true;
                     break;
                 }
-                Fate::Failed(next) => {
+                Fate::Failed(next, failure) => {
                     settled.next = settled.next.and(next);
+                    let end = |tracked| (tracked, Ended::Failed { failure, attempts });
+                    self.endings.extend(ticket.map(end));
+                }
+                Fate::Halts(failure) => {
+                    let end =
+                        |tracked| (tracked, Ended::Failed { failure: failure.clone(), attempts });
+                    self.endings.extend(ticket.map(end));
+                    settled.halt(failure);
                 }
                 Fate::Done | Fate::Throttled(..) => {}
             }

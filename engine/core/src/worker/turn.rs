@@ -8,7 +8,9 @@
 //! | the head is to be retried | the timer |
 //! | its weight allows another batch | the same hand |
 //! | limits do not let it start | the queue of admission, or the timer (worker/admit.rs) |
-//! | the group is halted | the list of held groups |
+//! | the batch is lent | the lease (worker/lend.rs) |
+//! | the group is halted | the table of held groups |
+//! | the group is wanted (CALLED) | where the table of held groups says (worker/answer.rs) |
 //! | the engine is halted | nowhere: nothing runs any more, close walks the blocks |
 
 use std::{
@@ -31,8 +33,9 @@ use crate::{
         token::RunToken,
     },
     handler::{Budget, Phase, Turn, Work},
-    sync::Ordering,
+    outcome::Failure,
     time::timers::Entry,
+    wait::check::WaitHost,
     watch::stats::add,
 };
 
@@ -52,9 +55,21 @@ where
             token.gone();
             return;
         }
-        let count = token.group().word.load().count();
-        let mut most = count.min(core.settings.batch);
         let mut token = token;
+        let mut state = token.group().word.load();
+        if state.is_called() {
+            match self.answer(token) {
+                Some(ours) => token = ours,
+                None => return self.hand().lay_down(),
+            }
+            state = token.group().word.load();
+        }
+        let count = state.count();
+        let mut most = count.min(core.settings.batch);
+        let tracked = state.is_tracked();
+        if tracked {
+            most = self.reach_tickets(token.group(), most);
+        }
         let limited = core.is_limited();
         if limited {
             match self.admit(token, most) {
@@ -62,11 +77,18 @@ where
                 None => return self.hand().lay_down(),
             }
         }
+        let since =
+            if self.lingers { (core.front.ready.clock.now() / 1_000_000) as u32 } else { 0 };
+        if W::LEASES {
+            self.lend(token, most, count, since);
+            if limited {
+                self.leave();
+            }
+            return self.hand().lay_down();
+        }
         let group = token.group();
         // SAFETY: we hold the token, and put the head back below.
         let mut head = unsafe { group.head_end() };
-        let since =
-            if self.lingers { (core.front.ready.clock.now() / 1_000_000) as u32 } else { 0 };
         let begun = self.begin_dispatch(group, head, most);
         let settled = self.dispatch(group, &mut head, most);
         // SAFETY: as above.
@@ -74,7 +96,13 @@ where
         self.end_dispatch(group, begun, settled.as_ref().err());
         match settled {
             Ok(done) => {
+                if tracked {
+                    self.tell_tickets(group, done, done);
+                }
                 let after = group.word.settle(done);
+                if after.is_tracked() {
+                    core.tell_watchers(group, after);
+                }
                 // The counters of ended tasks come after the word, so that who sees them all sees every group at rest.
                 let counters = &self.post().counters;
                 add(&counters.turns, 1);
@@ -99,7 +127,7 @@ where
 
     /// A dispatch that did not simply end with all its tasks done.
     #[inline(never)]
-    fn end_troubled(
+    pub(super) fn end_troubled(
         &mut self,
         token: RunToken<'_, K, T>,
         settled: &Settled,
@@ -111,11 +139,17 @@ where
         let counters = &self.post().counters;
         add(&counters.turns, 1);
         if settled.next == Next::HaltGroup {
-            let held = group.word.halt().count() - settled.removed;
-            // ORDERING: SeqCst, see `Core::is_drained`.
-            core.held.tasks.fetch_add(u64::from(held), Ordering::SeqCst);
+            let failure = settled.halted.as_deref().cloned();
+            let failure = failure.unwrap_or_else(|| Failure::new("halted"));
+            core.held.halt(group, failure, core.front.ready.clock.now());
+        }
+        if group.word.load().is_tracked() {
+            self.tell_tickets(group, settled.removed, settled.done);
         }
         let after = group.word.settle(settled.removed);
+        if after.is_tracked() {
+            core.tell_watchers(group, after);
+        }
         // After the word, as in `turn`.
         add(&counters.done, u64::from(settled.done));
         if settled.failures() > 0 {
@@ -128,12 +162,16 @@ where
         }
         match settled.next {
             Next::HaltGroup => {
-                core.held.units.lock().push(token.rest());
-                core.watch.notify();
+                if let Some(token) = self.answer(token) {
+                    // Somebody resumed it meanwhile.
+                    self.queue(token.rest());
+                }
+                core.poke_waits();
             }
             Next::HaltEngine => {
                 token.gone();
                 core.halt();
+                core.poke_waits();
             }
             _ if after.is_idle() => token.gone(),
             Next::Wait(wait) => self.back_off(token, wait),
@@ -179,7 +217,7 @@ where
 
     /// Notes what this worker has in hand, then asks whether it still may run it. Close does it the other way
     /// round: it halts, pays the heavy barrier, and then looks at the hands.
-    fn take_in_hand(&self, group: NonNull<Group<K, T>>) -> bool {
+    pub(super) fn take_in_hand(&self, group: NonNull<Group<K, T>>) -> bool {
         let core = self.core();
         self.hand().take(group, core.front.barrier, &core.front.status)
     }
@@ -189,9 +227,11 @@ where
         let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX / 2);
         let deadline = core.front.ready.clock.now().saturating_add(nanos);
         token.group().set_place(Place::BackOff);
+        let group = token.as_ptr();
         let entry = Entry::BackOff(token.rest(), deadline);
         let call = core.timers.add([(deadline, entry)], || false);
         core.front.ready.call_keeper(call);
+        core.fetch_if_called(group);
     }
 
     /// Calls the handler for up to `most` tasks. `Ok`: that is how many are done, and there is nothing else to settle.
@@ -232,11 +272,13 @@ where
                 started: None,
             },
             status: &core.front.status,
+            word: &group.word,
             phase: Phase::Between,
             done: 0,
             failed: None,
             outcomes: &mut self.outcomes,
             batched: false,
+            endings: &mut self.endings,
         };
         // SAFETY: this block belongs to an engine with this kind of work, so its state is of this type.
         let state =
@@ -269,11 +311,13 @@ where
             planned: turn.planned,
             budget: turn.budget,
             status: turn.status,
+            word: turn.word,
             phase: turn.phase,
             done: turn.done,
             failed: turn.failed,
             outcomes: turn.outcomes,
             batched: turn.batched,
+            endings: turn.endings,
         };
         let random = &mut self.random;
         let marks = settle(&core.settings, &mut turn, panicked, marks, random, &mut settled);

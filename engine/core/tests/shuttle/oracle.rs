@@ -148,6 +148,13 @@ impl Oracle {
         }
     }
 
+    /// Given back while the engine runs. Where in the order, only the engine knows: another may run before this is told.
+    pub(crate) fn cancelled(&self, items: &[Item]) {
+        for item in items {
+            self.seen().fates[item.id].left += 1;
+        }
+    }
+
     /// Everybody is gone. Each task has one fate, and each key its order.
     pub(crate) fn check(&self) {
         let seen = self.seen();

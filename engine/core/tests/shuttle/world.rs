@@ -7,7 +7,10 @@ use bgrp::{
 };
 use shuttle::{rand::Rng, thread};
 
-use super::oracle::{Item, Key, Oracle, Way};
+use super::{
+    leases::Out,
+    oracle::{Item, Key, Oracle, Way},
+};
 
 /// How the engine comes to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +40,10 @@ pub(crate) struct Knobs {
     pub(crate) linger: bool,
     pub(crate) halts_groups: bool,
     pub(crate) no_lanes: bool,
+    /// Batches are leased to threads that end them (shuttle/leases.rs).
+    pub(crate) leases: bool,
+    /// Somebody pauses, resumes and relieves groups meanwhile.
+    pub(crate) calls: bool,
 }
 
 impl Default for Knobs {
@@ -52,12 +59,14 @@ impl Default for Knobs {
             linger: false,
             halts_groups: false,
             no_lanes: false,
+            leases: false,
+            calls: false,
         }
     }
 }
 
 /// What the handler does with a task at this attempt; the same for the same schedule.
-fn answer(oracle: &Oracle, knobs: Knobs, key: Key, id: usize, attempt: u32) -> Outcome {
+pub(crate) fn answer(oracle: &Oracle, knobs: Knobs, key: Key, id: usize, attempt: u32) -> Outcome {
     oracle.starts(key, id);
     // Others may run here, and only here.
     thread::yield_now();
@@ -74,7 +83,7 @@ fn answer(oracle: &Oracle, knobs: Knobs, key: Key, id: usize, attempt: u32) -> O
     }
 }
 
-fn engine(knobs: Knobs, oracle: &Oracle) -> Engine<Key, Item> {
+fn engine(knobs: Knobs, oracle: &Oracle, out: &Arc<Out>) -> Engine<Key, Item> {
     let mut rng = shuttle::rand::thread_rng();
     let watched = oracle.clone();
     let states = oracle.clone();
@@ -96,7 +105,13 @@ fn engine(knobs: Knobs, oracle: &Oracle) -> Engine<Key, Item> {
         .state(move |key| (*key, states.clone()));
     // A batch whose tasks fail one by one, or that panics, runs some again behind others: that is tested elsewhere.
     let batched = !knobs.failures && rng.gen_range(0..3) == 0;
-    let configured = if batched {
+    let configured = if knobs.leases {
+        let out = out.clone();
+        // See above: with failures, one task a batch.
+        let builder = if knobs.failures { builder.batch_size(1) } else { builder };
+        let builder = if rng.gen_range(0..2) == 0 { builder.in_flight(1) } else { builder };
+        builder.lease_handler(move |lease| out.push(lease))
+    } else if batched {
         builder.handler(move |_, batch| {
             let key = *batch.key();
             batch.iter().map(|task| answer(&watched, knobs, key, task.id, 1)).collect::<Vec<_>>()
@@ -172,16 +187,45 @@ fn submit(engine: &Engine<Key, Item>, knobs: Knobs, oracle: &Oracle, source: usi
     }
 }
 
+/// Calls about single groups; in the end all of them go on.
+fn call(engine: &Engine<Key, Item>, knobs: Knobs, oracle: &Oracle) {
+    let mut rng = shuttle::rand::thread_rng();
+    for _ in 0..5 {
+        let key = rng.gen_range(0..knobs.keys);
+        match rng.gen_range(0..6) {
+            0 | 1 => engine.pause_group(key),
+            2 => {
+                let within = Duration::from_micros(rng.gen_range(0..300));
+                engine.group(key).pause_within(within);
+            }
+            3 => _ = engine.resume_group(&key),
+            4 => oracle.cancelled(&engine.cancel_pending(&key).unwrap_or_default()),
+            _ => _ = engine.drain_group(&key, Duration::from_micros(rng.gen_range(0..300))),
+        }
+        thread::yield_now();
+    }
+    for key in 0..knobs.keys {
+        engine.resume_group(&key);
+    }
+}
+
 /// One execution. See the module text.
 pub(crate) fn world(knobs: Knobs) {
     let oracle = Oracle::new(knobs.submitters * knobs.each);
-    let engine = Arc::new(engine(knobs, &oracle));
+    let out = Out::new();
+    let enders = if knobs.leases { out.start(knobs, &oracle) } else { Vec::new() };
+    let engine = Arc::new(engine(knobs, &oracle, &out));
     let submitters: Vec<_> = (0..knobs.submitters)
         .map(|source| {
             let (engine, oracle) = (engine.clone(), oracle.clone());
             thread::spawn(move || submit(&engine, knobs, &oracle, source))
         })
         .collect();
+    let caller = knobs.calls.then(|| {
+        let (engine, oracle) = (engine.clone(), oracle.clone());
+        thread::spawn(move || call(&engine, knobs, &oracle))
+    });
+    let submitters: Vec<_> = submitters.into_iter().chain(caller).collect();
     let join = |submitters: Vec<thread::JoinHandle<()>>| {
         submitters.into_iter().for_each(|submitter| submitter.join().expect("no panic"));
     };
@@ -213,18 +257,24 @@ pub(crate) fn world(knobs: Knobs) {
         End::Drop => {
             drop(engine);
             join(submitters);
+            out.close();
+            join(enders);
             oracle.check();
             return;
         }
     };
     let last = reports.last().expect("one at least");
-    assert_eq!(last.running, 0);
+    assert_eq!((last.running, last.leased), (0, 0));
+    assert_eq!(engine.limits().in_flight, 0);
     let left: usize = reports.iter().map(CloseReport::left_tasks).sum();
-    assert_eq!(last.done + last.failed + left as u64, oracle.accepted());
+    let cancelled = engine.stats().cancelled;
+    assert_eq!(last.done + last.failed + cancelled + left as u64, oracle.accepted());
     assert_eq!(engine.stats().accepted, oracle.accepted());
     let complete = matches!(knobs.end, End::Close | End::CloseMeanwhile) && !knobs.halts_groups;
     assert!(!complete || left == 0, "everything accepted is run: {left} left");
     reports.iter().for_each(|report| oracle.given_back(report));
     drop((reports, engine));
+    out.close();
+    join(enders);
     oracle.check();
 }

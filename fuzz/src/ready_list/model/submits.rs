@@ -28,7 +28,7 @@ impl Model {
 
     /// A submit from inside a handler was refused: tasks that the same turn has finished may still count.
     pub(in crate::ready_list) fn refuse_inside(&mut self, key: u8, reason: SubmitReason) {
-        if reason != SubmitReason::GroupFull {
+        if !matches!(reason, SubmitReason::GroupFull | SubmitReason::GroupHalted) {
             self.refuse(key, reason);
         }
     }
@@ -39,7 +39,9 @@ impl Model {
         let low = self.setup.group_capacity / 2;
         let ok = match reason {
             SubmitReason::Closed => self.refuses || self.halted,
-            SubmitReason::GroupFull => waiting > low && !self.refuses && !self.halted,
+            SubmitReason::GroupFull | SubmitReason::GroupHalted => {
+                waiting > low && !self.refuses && !self.halted
+            }
             SubmitReason::EngineFull => !self.at_rest && !self.refuses && !self.halted,
             _ => false,
         };
@@ -53,7 +55,9 @@ impl Model {
         let full = keys.iter().any(|key| waiting(key) > low);
         let ok = match reason {
             SubmitReason::Closed => self.refuses || self.halted,
-            SubmitReason::GroupFull => full && !self.refuses && !self.halted,
+            SubmitReason::GroupFull | SubmitReason::GroupHalted => {
+                full && !self.refuses && !self.halted
+            }
             // Its own tasks may have filled the ingress.
             SubmitReason::EngineFull => !self.refuses && !self.halted,
             _ => false,
