@@ -5,16 +5,18 @@ mod common;
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering::SeqCst},
+        mpsc::channel,
     },
     time::Duration,
 };
 
 use bgrp::{
-    Builder, By, Engine, InFlight, OnExhausted, Outcome, Rate, Retry, Sim, Stuck, Why, Workers,
+    Builder, By, Engine, InFlight, Lease, OnExhausted, Outcome, Rate, Retry, Sim, Stuck, Why,
+    Workers,
 };
-use common::{Count, LONG, Latch, MS, Rng, until, watch};
+use common::{Count, LONG, Latch, MS, Rng, lock, until, watch};
 
 const S: Duration = Duration::from_secs(1);
 
@@ -88,6 +90,70 @@ fn a_halted_group_and_one_that_lingers_are_told_apart() {
     assert_eq!(stuck[&2].why, Why::Linger { left: 30 * S });
     assert_eq!(stuck[&2].age, 30 * S);
     assert_eq!(sim.stats().held, 6);
+}
+
+#[test]
+fn a_leased_group_is_told_until_its_batch_is_settled() {
+    let (sender, leases) = channel();
+    let sender = Mutex::new(sender);
+    let mut sim = base()
+        .lease_handler(move |lease| lock(&sender).send(lease).expect("somebody takes leases"))
+        .build_sim(1)
+        .expect("valid settings");
+    sim.advance(3 * S);
+    sim.submit(1, 0).expect("room");
+    sim.submit(1, 1).expect("room");
+    pass(&mut sim, 40 * S);
+    let stuck = sim.engine().stuck(30 * S);
+    assert_eq!(stuck.len(), 1);
+    assert_eq!((&stuck[0].why, stuck[0].backlog), (&Why::Leased { time: 40 * S }, 2));
+    assert_eq!(stuck[0].to_string(), "1: 2 tasks, no progress for 40.0 s: leased out for 40.0 s");
+    assert_eq!((sim.stats().leased, sim.stats().running), (1, 0), "no worker has it in hand");
+
+    let lease: Lease<u32, u32> = leases.recv().expect("lent");
+    lease.complete(Outcome::Done);
+    let stuck = sim.engine().stuck(30 * S);
+    assert!(
+        matches!(stuck[0].why, Why::Ready { .. }),
+        "back, and nobody has settled it: {stuck:?}"
+    );
+    sim.run();
+    // Its second task is out now.
+    let stuck = sim.engine().stuck(Duration::ZERO);
+    assert!(stuck.is_empty(), "it got on at this moment: {stuck:?}");
+    drop(leases.recv().expect("lent"));
+    let times = sim.engine().histograms().batch_time;
+    assert_eq!(times.count(), 1, "the time of a lease is known when it is back");
+    assert!(times.quantile(1.0) >= 39 * S && times.quantile(1.0) <= 41 * S, "{times}");
+}
+
+#[test]
+fn paused_and_closed_groups_are_told_when_they_hold_tasks() {
+    let mut sim = base().task_handler(|(), _| ()).build_sim(1).expect("valid settings");
+    for key in [1, 2] {
+        sim.engine().pause_group(key);
+    }
+    sim.engine().close_group(3, Duration::ZERO);
+    pass(&mut sim, S);
+    assert!(sim.engine().stuck(Duration::ZERO).is_empty(), "nothing waits in them");
+    let mut producer = sim.producer();
+    for n in 0..2 {
+        sim.submit(1, n).expect("room");
+        producer.submit(3, n).expect("lanes do not ask the group");
+    }
+    pass(&mut sim, 40 * S);
+    let stuck = by_key(sim.engine().stuck(30 * S));
+    assert_eq!(stuck.keys().copied().collect::<Vec<_>>(), [1, 3]);
+    assert_eq!((&stuck[&1].why, stuck[&1].backlog), (&Why::Paused, 2));
+    assert_eq!((&stuck[&3].why, stuck[&3].backlog), (&Why::Closed, 2));
+    assert_eq!(stuck[&1].age, 41 * S, "since it was paused");
+    assert!(stuck[&1].to_string().ends_with(": paused"), "{}", stuck[&1]);
+    for key in [1, 2, 3] {
+        assert!(sim.engine().resume_group(&key));
+    }
+    sim.run();
+    assert!(sim.engine().stuck(Duration::ZERO).is_empty());
+    assert_eq!(sim.stats().done, 4);
 }
 
 #[test]

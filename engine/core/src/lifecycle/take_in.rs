@@ -145,7 +145,7 @@ where
                 failure: &failure,
             });
             drop_quietly((key, task));
-            // ORDERING: Release, see `Held::settled`.
+            // ORDERING: Release, see `Held::cancelled`.
             self.held.rejected.fetch_add(1, Ordering::Release);
         }
     }

@@ -46,6 +46,12 @@ pub(crate) const FIGURES: &[Figure] = {
         }),
         figure("bgrp_tasks_done_total", Counter, "Tasks that ended as done.", |s| s.done),
         figure("bgrp_tasks_failed_total", Counter, "Tasks that failed for good.", |s| s.failed),
+        figure(
+            "bgrp_tasks_cancelled_total",
+            Counter,
+            "Tasks given back while the engine ran.",
+            |s| s.cancelled,
+        ),
         figure("bgrp_retries_total", Counter, "Attempts followed by another one.", |s| s.retries),
         figure("bgrp_dead_letters_total", Counter, "Tasks that a dead-letter sink took.", |s| {
             s.dead_lettered
@@ -79,7 +85,8 @@ pub(crate) const FIGURES: &[Figure] = {
             "Tasks accepted and not yet in their groups.",
             Stats::ingress,
         ),
-        figure("bgrp_held_tasks", Gauge, "Tasks in halted groups.", |s| s.held),
+        figure("bgrp_held_tasks", Gauge, "Tasks in halted, paused and closed groups.", |s| s.held),
+        figure("bgrp_leased_batches", Gauge, "Batches that are leased out.", |s| s.leased),
         figure("bgrp_running_dispatches", Gauge, "Dispatches that run.", |s| s.running),
         figure("bgrp_running_tasks", Gauge, "Tasks of the dispatches that run.", |s| {
             s.running_tasks

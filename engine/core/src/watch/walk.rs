@@ -274,8 +274,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         }
         stats.taken += self.held.taken.load(Ordering::Relaxed);
         stats.failed += self.held.rejected();
-        // ORDERING: Acquire, see `Held::settled`.
-        stats.cancelled = self.held.cancelled.load(Ordering::Acquire);
+        stats.cancelled = self.held.cancelled();
         stats.leased = self.leases_out();
         stats.held = self.held_tasks();
         stats.dead_lettered = self.settings.on_exhausted.letters();
