@@ -21,6 +21,7 @@ use crate::{
         held::{After, Ask},
     },
     outcome::Failure,
+    wait::check::WaitHost,
 };
 
 /// Why a call about one group could not be carried out.
@@ -247,6 +248,8 @@ where
         drop((table, back));
         self.clear_desk(shard, desk);
         self.follow_up(group, after);
+        // Who waits for a task of it may have to give up, or may go on.
+        self.poke_waits();
         let tasks = match ask {
             Some(ask) => self.await_reply(group, ask, deadline),
             None => Some(Vec::new()),

@@ -9,16 +9,16 @@ use bgrp::{Failure, Outcome};
 
 /// A task, with all that will become of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Script {
+pub(super) struct Script {
     /// Its number.
-    pub id: u32,
+    pub(super) id: u32,
     /// What the handler answers at which attempt.
-    pub answers: [Answer; 3],
+    pub(super) answers: [Answer; 3],
 }
 
 /// What the handler answers. After the third time it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub(super) enum Answer {
     /// Done.
     Done,
     /// To be retried as the policy says.
@@ -35,13 +35,13 @@ pub enum Answer {
 
 /// A rate, as far as the oracle counts.
 #[derive(Clone, Copy, Debug)]
-pub struct Limit {
+pub(super) struct Limit {
     /// Tasks or batches a second.
-    pub per_second: u64,
+    pub(super) per_second: u64,
     /// How many at once.
-    pub burst: u64,
+    pub(super) burst: u64,
     /// Batches are counted.
-    pub batches: bool,
+    pub(super) batches: bool,
 }
 
 impl Limit {
@@ -79,54 +79,54 @@ struct Waiting {
 
 /// See the module text.
 #[derive(Default)]
-pub struct Oracle {
+pub(super) struct Oracle {
     /// Nanoseconds.
-    pub now: u64,
+    pub(super) now: u64,
     queues: HashMap<u8, VecDeque<Waiting>>,
     /// Tasks that ended as done.
-    pub done: u64,
+    pub(super) done: u64,
     /// Tasks that failed for good.
-    pub failed: u64,
+    pub(super) failed: u64,
     halted: Vec<u8>,
     paused_until: u64,
     /// The rate of the engine.
-    pub rate: Option<Limit>,
+    pub(super) rate: Option<Limit>,
     level: Level,
     /// The rate of each group.
-    pub group_rate: Option<Limit>,
+    pub(super) group_rate: Option<Limit>,
     levels: HashMap<u8, Level>,
     /// Tasks of one dispatch, at most: the batch, and the limit in flight where tasks are counted.
-    pub most: usize,
+    pub(super) most: usize,
     /// Attempts of a task.
-    pub attempts: u32,
+    pub(super) attempts: u32,
     /// Groups whose keys are a multiple of this halt when a task fails for good.
-    pub halts: u8,
+    pub(super) halts: u8,
 }
 
 impl Oracle {
     /// A task was accepted.
-    pub fn accepted(&mut self, key: u8, script: Script) {
+    pub(super) fn accepted(&mut self, key: u8, script: Script) {
         self.queues.entry(key).or_default().push_back(Waiting { script, attempts: 0, tries: 0 });
     }
 
     /// The rate of the engine changes; a new bucket is full.
-    pub fn set_rate(&mut self, limit: Option<Limit>) {
+    pub(super) fn set_rate(&mut self, limit: Option<Limit>) {
         (self.rate, self.level) = (limit, Level { at: self.now, used: 0 });
     }
 
     /// The rate of each group changes; new buckets are full.
-    pub fn set_group_rate(&mut self, limit: Option<Limit>) {
+    pub(super) fn set_group_rate(&mut self, limit: Option<Limit>) {
         self.group_rate = limit;
         self.levels.clear();
     }
 
     /// A group whose task fails for good halts.
-    pub fn halts(&self, key: u8) -> bool {
+    pub(super) fn halts(&self, key: u8) -> bool {
         self.halts != 0 && key.is_multiple_of(self.halts)
     }
 
     /// The handler got these tasks. Returns the outcomes, or nothing: then it panics.
-    pub fn run(&mut self, key: u8, batch: &[(Script, u32)]) -> Option<Vec<Outcome>> {
+    pub(super) fn run(&mut self, key: u8, batch: &[(Script, u32)]) -> Option<Vec<Outcome>> {
         assert!(self.now >= self.paused_until, "a throttled downstream is called");
         assert!(!self.halted.contains(&key), "a halted group runs");
         assert!(
@@ -191,18 +191,18 @@ impl Oracle {
     }
 
     /// Tasks that have not ended.
-    pub fn left(&self) -> u64 {
+    pub(super) fn left(&self) -> u64 {
         self.queues.values().map(|queue| queue.len() as u64).sum()
     }
 
     /// Those of them whose groups are halted.
-    pub fn held(&self) -> u64 {
+    pub(super) fn held(&self) -> u64 {
         let of = |key| self.queues.get(key).map_or(0, |queue| queue.len() as u64);
         self.halted.iter().map(of).sum()
     }
 
     /// These tasks of a group were given back.
-    pub fn given_back(&mut self, key: u8, ids: &[u32]) {
+    pub(super) fn given_back(&mut self, key: u8, ids: &[u32]) {
         let queue = self.queues.remove(&key).expect("a key with tasks, once");
         let want: Vec<u32> = queue.iter().map(|task| task.script.id).collect();
         assert_eq!(want, ids, "tasks of key {key} given back");

@@ -180,7 +180,7 @@ where
     /// runtime shut down) has failed it with [`FailureKind::Abandoned`]; the policy may run the batch again, so let a downstream call
     /// be repeatable, or answer [`Outcome::Fail`] where it is not. Close the engine before its runtime: after that, futures have nowhere to run.
     ///
-    /// A time limit is the runtime's: with tokio, [`OnTokio::timeout`](crate::OnTokio::timeout) (feature `tokio`); elsewhere, race the work against
+    /// A time limit is the runtime's: with tokio, `OnTokio::timeout` (feature `tokio`); elsewhere, race the work against
     /// a timer inside the future. The engine itself takes no lease back by force: the future may be using the tasks.
     ///
     /// ```

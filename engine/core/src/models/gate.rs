@@ -38,7 +38,7 @@ impl World {
             block: Block::new(),
         };
         // SAFETY: alone, and the block is not live yet.
-        unsafe { world.block.group.set_key(0, KEY) };
+        unsafe { world.block.group.set_key(HASH, KEY) };
         Arc::new(world)
     }
 

@@ -3,7 +3,7 @@
 use std::hash::Hash;
 
 use super::Worker;
-use crate::{group::token::RunToken, handler::Work, lifecycle::held::After};
+use crate::{group::token::RunToken, handler::Work, lifecycle::held::After, wait::check::WaitHost};
 
 impl<K, T, W> Worker<K, T, W>
 where
@@ -23,6 +23,7 @@ where
             self.give_up_permit();
         }
         core.follow_up(group, after);
+        core.poke_waits();
         token
     }
 }
