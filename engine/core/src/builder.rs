@@ -18,11 +18,12 @@ use crate::{
     sim::Sim,
     task::Task,
     topology::{Snapshot, Workers},
+    watch::WatchSettings,
 };
 
 /// Settings of an engine, before its state and handler are known.
 #[derive(Debug)]
-struct Draft<K, T> {
+pub(crate) struct Draft<K, T> {
     workers: Workers,
     batch_size: usize,
     flush_interval: Duration,
@@ -40,13 +41,14 @@ struct Draft<K, T> {
     in_flight: Option<InFlight>,
     rate: Option<Rate>,
     group_rate: Option<Rate>,
+    pub(crate) watch: WatchSettings<K>,
     shares: Shares<K>,
 }
 
 /// Describes an [`Engine`]. Every setting has a default; values are checked by `build`.
 #[must_use]
 pub struct Builder<K, T, S = ()> {
-    draft: Draft<K, T>,
+    pub(crate) draft: Draft<K, T>,
     open: Open<K, S>,
 }
 
@@ -73,6 +75,7 @@ impl<K, T> Builder<K, T> {
             in_flight: None,
             rate: None,
             group_rate: None,
+            watch: WatchSettings::default(),
             shares: Shares::equal(),
         };
         Self { draft, open: Box::new(|_| ()) }

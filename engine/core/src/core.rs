@@ -16,12 +16,17 @@ use crate::{
     lease::back::Leases,
     lifecycle::{held::Held, status::Status},
     ready::link::{Chain, Unit},
-    shard::back::Back,
+    shard::back::{Back, Told},
     sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, fence, mutant},
     time::timers::Timers,
     topology::{Plan, memory::Home},
     wait::graph::Waits,
-    watch::stats::Counters,
+    watch::{
+        WatchSettings,
+        hot_keys::{Sketches, SketchesOfWorker},
+        lanes::LaneBook,
+        stats::Counters,
+    },
 };
 
 /// The builder's settings, checked.
@@ -48,6 +53,7 @@ pub(crate) struct Settings<K, T> {
     pub(crate) rate: Option<Rate>,
     pub(crate) group_rate: Option<Rate>,
     pub(crate) shares: Shares<K>,
+    pub(crate) watch: WatchSettings<K>,
 }
 
 impl<K, T> Settings<K, T> {
@@ -76,6 +82,13 @@ pub(crate) struct Core<K, T, W: Work<K, T>> {
     pub(crate) leases: Leases,
     /// Groups that exist, all shards together, as of each shard's last look.
     groups: AtomicU64,
+    /// Groups ever made, and bytes of maps and blocks, likewise.
+    made: AtomicU64,
+    bytes: AtomicU64,
+    /// Lanes of all shards, for who counts what was accepted.
+    pub(crate) lanes: LaneBook<K, T>,
+    /// Of each worker: who comes often, and who fails often (watch/hot_keys.rs).
+    pub(crate) sketches: Box<[SketchesOfWorker<K, T>]>,
     /// What each worker has in hand (lifecycle/close.rs).
     pub(crate) hands: Box<[CachePadded<Hand<K, T>>]>,
     /// Somebody waits for the end of all work.
@@ -132,6 +145,9 @@ pub(crate) struct Hand<K, T> {
     pub(crate) gone: AtomicBool,
     /// The tasks for which its dispatch was admitted; 0 where it did not have to be.
     pub(crate) permits: AtomicU32,
+    /// For the watch: since when, in ns, and how many tasks, with the attempt of the first of them above (watch/running.rs).
+    pub(crate) since: std::sync::atomic::AtomicU64,
+    pub(crate) load: std::sync::atomic::AtomicU64,
 }
 
 impl<K, T> Hand<K, T> {
@@ -140,6 +156,8 @@ impl<K, T> Hand<K, T> {
             group: crate::sync::AtomicPtr::new(std::ptr::null_mut()),
             gone: AtomicBool::new(false),
             permits: AtomicU32::new(0),
+            since: std::sync::atomic::AtomicU64::new(0),
+            load: std::sync::atomic::AtomicU64::new(0),
         }
     }
 
@@ -281,6 +299,10 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             starved: Starved::new(),
             leases: Leases::new(),
             groups: AtomicU64::new(0),
+            made: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            lanes: LaneBook::new(),
+            sketches: (0..workers).map(|_| CachePadded::new(Mutex::new(Sketches::new()))).collect(),
             hands,
             watch: DrainWatch::new(),
             orphaned: AtomicBool::new(false),
@@ -303,16 +325,32 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
     /// Brings the count of all groups up to date with this shard. Returns how many groups the shard may keep: all that it
     /// has, or its even share while there are too many in all.
     pub(crate) fn census(&self, back: &mut Back<K, T, W::State>) -> u32 {
-        let change = i64::from(back.live) - i64::from(back.counted);
-        if change != 0 {
-            self.groups.fetch_add(change as u64, Ordering::Relaxed);
-            back.counted = back.live;
+        if back.live != back.counted || back.made != back.told.made {
+            self.count(back);
         }
         if self.groups.load(Ordering::Relaxed) > self.settings.idle_groups {
             u32::try_from(self.settings.idle_groups / self.backs.len() as u64).unwrap_or(u32::MAX)
         } else {
             back.live
         }
+    }
+
+    /// The shard has made or lost groups since it was counted last.
+    #[cold]
+    fn count(&self, back: &mut Back<K, T, W::State>) {
+        let told = Told { made: back.made, bytes: back.heap_bytes() as u64 };
+        let change = i64::from(back.live) - i64::from(back.counted);
+        self.groups.fetch_add(change as u64, Ordering::Relaxed);
+        self.made.fetch_add(told.made - back.told.made, Ordering::Relaxed);
+        self.bytes.fetch_add(told.bytes.wrapping_sub(back.told.bytes), Ordering::Relaxed);
+        back.counted = back.live;
+        back.told = told;
+    }
+
+    /// Groups that exist, groups ever made, and the bytes of maps and blocks, as of each shard's last look.
+    pub(crate) fn group_figures(&self) -> (u64, u64, u64) {
+        let read = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+        (read(&self.groups), read(&self.made), read(&self.bytes))
     }
 
     /// Tasks that ended. Read it before [`Core::accepted`] where the two are compared.
@@ -333,8 +371,13 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
     /// Tasks that a submit accepted.
     pub(crate) fn accepted(&self) -> u64 {
         let rings: u64 = self.front.doors.iter().map(|door| door.ring.tail().0).sum();
-        let lanes: u64 = self.backs.iter().map(|back| back.lock().lane_records()).sum();
-        rings + lanes
+        rings + self.lanes.records()
+    }
+
+    /// Tasks that wait in halted groups.
+    pub(crate) fn held_tasks(&self) -> u64 {
+        // ORDERING: SeqCst, see `Core::is_drained`.
+        self.held.tasks.load(Ordering::SeqCst)
     }
 
     /// Every accepted task ended or waits in a halted group, at one moment between the two looks.

@@ -30,7 +30,7 @@ use crate::{
     sync::{Mutex, Ordering, mutant, thread::JoinHandle},
     topology::Plan,
     wait::check::{WaitHost, Waiters},
-    watch::stats::Stats,
+    watch::{Watched, stats::Stats},
 };
 
 /// An engine for tasks of type `T` in groups with keys of type `K`.
@@ -76,7 +76,7 @@ pub(crate) struct Shared<K, T> {
 
 /// What the face needs of the core, whatever its handler.
 pub(crate) trait Control<K, T>:
-    GroupControl<K, T> + Waiters<K, T> + Splits<K, T> + Send + Sync
+    GroupControl<K, T> + Waiters<K, T> + Splits<K, T> + Watched<K, T> + Send + Sync
 {
     /// Finds or makes the group and pins it.
     fn pin(&self, hash: u32, key: K) -> u32;
@@ -113,6 +113,7 @@ where
             None => (back.make(hash, key), None),
         };
         back.pin(index);
+        self.census(&mut back);
         drop(back);
         // The drop of a key is user code: not under the claim.
         drop(spare);
@@ -140,38 +141,22 @@ where
             .iter()
             .map(|back| {
                 let lane = Arc::new(Lane::new(self.settings.lane));
+                // Before it can have records.
+                self.lanes.add(lane.clone());
                 let mut back = back.lock();
                 // A look does it too, but nobody looks at a shard to which nothing is submitted.
                 back.remove_spent_lanes();
+                let gone = std::mem::take(&mut back.gone_lanes);
                 back.lanes.push(lane.clone());
+                drop(back);
+                self.lanes.retire(gone);
                 lane
             })
             .collect()
     }
 
     fn stats(&self) -> Stats {
-        let mut stats = Stats {
-            done: self.total(|c| &c.done),
-            failed: self.total(|c| &c.failed) + self.held.rejected(),
-            // ORDERING: Acquire, see `Held::settled`.
-            cancelled: self.held.cancelled.load(Ordering::Acquire),
-            retries: self.total(|c| &c.retries),
-            dispatches: self.total(|c| &c.turns),
-            claims: self.total(|c| &c.looks),
-            // ORDERING: SeqCst, see `Core::is_drained`.
-            held: self.held.tasks.load(Ordering::SeqCst),
-            leased: self.leases_out(),
-            sleeping_workers: self.front.ready.idle.sleepers() as u64,
-            ..Stats::default()
-        };
-        for back in &self.backs {
-            let back = back.lock();
-            stats.groups += u64::from(back.live);
-            stats.groups_made += back.made;
-            stats.group_bytes += back.heap_bytes() as u64;
-        }
-        stats.accepted = self.accepted();
-        stats
+        self.read_stats()
     }
 
     fn notes(&self) -> Vec<String> {
@@ -242,7 +227,8 @@ impl<K, T> Engine<K, T> {
         Self { front, shared, threads: Mutex::new(threads) }
     }
 
-    /// Figures of this moment. Takes each shard's lock for a moment; meant for once a second, not once a task.
+    /// Figures of this moment. Takes no lock of a shard, so that a scrape disturbs nobody: a sum over the counters of the workers and
+    /// the rings of the shards, some microseconds; meant for once a second, not once a task.
     pub fn stats(&self) -> Stats {
         self.shared.control.stats()
     }

@@ -6,7 +6,11 @@
 use std::{
     hash::Hash,
     ptr::NonNull,
-    sync::Arc,
+    sync::{
+        Arc,
+        // Plain, also for the models: a time for the watch.
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -47,6 +51,8 @@ pub(crate) struct Door<K, T> {
     pub(crate) fenced: Fenced,
     pub(crate) ring: Ring<K, T>,
     pub(crate) gate: Gate<K, T>,
+    /// When the shard became ready last, in ns; for the watch.
+    pub(crate) rung_at: AtomicU64,
     pub(crate) tickets: Tickets<K, T>,
 }
 
@@ -112,6 +118,7 @@ impl<K, T> Front<K, T> {
                     fenced: Fenced::new(),
                     ring,
                     gate: Gate::new(),
+                    rung_at: AtomicU64::new(0),
                     tickets: Tickets::new(),
                 })
             })
@@ -174,6 +181,7 @@ impl<K, T> Front<K, T> {
     /// The shard with the duty to look goes to its home worker.
     #[cold]
     fn announce(&self, door: &Door<K, T>) {
+        door.rung_at.store(self.ready.clock.now(), Ordering::Relaxed);
         self.ready.send(door.home as usize, door.unit());
     }
 

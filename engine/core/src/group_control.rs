@@ -230,10 +230,16 @@ where
             // SAFETY: the token is ours, one way or the other, and whatever unit stood for it is gone.
             let token = unsafe { RunToken::new(group, &self.front.ready) };
             // SAFETY: we hold the claim, and the token of a group that was idle, if it has no segment.
-            let (producer, head) = unsafe { (reference.producer(), reference.head()) };
+            let producer = unsafe { reference.producer() };
             if producer.tail.is_detached() {
                 *producer.tail = back.segment_for(index, producer.flags, &mut desk.pool);
-                *head = *producer.tail;
+                // SAFETY: as above.
+                unsafe { reference.set_head(*producer.tail) };
+            }
+            if reference.word.load().count() == 0 {
+                // It has not got on since now, should a task come while it stands.
+                // SAFETY: the token is ours, and the group has a segment.
+                unsafe { reference.head_end() }.set_stamp(now);
             }
             if let Some(token) = self.decide(&mut table, token, &mut desk.pool, &mut after) {
                 after.ready.push(token.rest());

@@ -25,6 +25,8 @@ mod book {
     struct Waiting;
     #[doc = include_str!("../../../docs/guide/hot-keys.md")]
     struct HotKeys;
+    #[doc = include_str!("../../../docs/guide/watching.md")]
+    struct Watching;
 }
 
 mod batch;
@@ -105,4 +107,12 @@ pub use wait::{
 #[cfg(feature = "measure")]
 #[doc(hidden)]
 pub use watch::claims as measure;
-pub use watch::stats::Stats;
+#[cfg(feature = "metrics")]
+pub use watch::recorder::describe_metrics;
+pub use watch::{
+    histogram::{Bucket, Histogram, Histograms},
+    hot_keys::HotKey,
+    pace::Timing,
+    stats::{ClassStats, Stats},
+    stuck::{By, Stuck, TopGroup, Why},
+};

@@ -159,6 +159,6 @@ mod tests {
             engine.producer().lanes.iter().map(|own| Arc::downgrade(&own.lane)).collect();
         let next = engine.producer();
         assert!(gone.iter().all(|lane| lane.strong_count() == 0));
-        assert!(next.lanes.iter().all(|own| Arc::strong_count(&own.lane) == 2), "its own stay");
+        assert!(next.lanes.iter().all(|own| Arc::strong_count(&own.lane) == 3), "its own stay");
     }
 }

@@ -121,6 +121,11 @@ where
         while (0..self.workers.len()).fold(false, |any, worker| self.step(worker) | any) {}
     }
 
+    /// The clock: a handler that moves it takes so long.
+    pub fn clock(&self) -> VirtualClock {
+        self.clock.clone()
+    }
+
     /// Moves the clock.
     pub fn advance(&mut self, by: Duration) {
         self.clock.advance(by);

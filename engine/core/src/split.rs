@@ -142,6 +142,7 @@ where
         let mut back = self.backs[shard].lock();
         let index = back.make_part(hash, key);
         back.pin(index);
+        self.census(&mut back);
         let group = back.group(index);
         // Under the claim and before its first task: every dispatch of the group counts.
         self.front.doors[shard].tickets.lock().entry(NonNull::from(group)).tally =

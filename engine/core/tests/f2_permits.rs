@@ -99,7 +99,7 @@ fn hatchet_4494_permits_are_what_runs_whatever_goes_wrong() {
             .batch_size(4)
             .retry(Retry::fixed(Duration::ZERO).attempts(2))
             .on_exhausted(OnExhausted::with(|failed: bgrp::Exhausted<'_, u64, u64>| {
-                assert!(!(*failed.task).is_multiple_of(11), "{WANTED}");
+                assert!(!failed.task.is_multiple_of(11), "{WANTED}");
                 bgrp::Verdict::Skip
             }))
             .handler(move |(), batch: &mut bgrp::Batch<'_, u64, u64>| {

@@ -107,6 +107,7 @@ impl<K, T> Draft<K, T> {
             rate: self.rate,
             group_rate: self.group_rate,
             shares: self.shares,
+            watch: self.watch,
         };
         let deques: Vec<Deque<Unit>> = (0..workers).map(|_| Deque::new_fifo()).collect();
         let stealers = deques.iter().map(Deque::stealer).collect();

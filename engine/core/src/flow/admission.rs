@@ -21,7 +21,7 @@
 //! The lock is a leaf: nothing is called and no other lock taken under it. Without limits an engine pays one relaxed load a
 //! dispatch; with them, two short locks a dispatch.
 
-use std::{collections::HashMap, ptr::NonNull};
+use std::{collections::HashMap, ptr::NonNull, time::Duration};
 
 use ahash::RandomState;
 
@@ -34,6 +34,7 @@ use crate::{
     group::{block::Group, token::RunToken},
     ready::link::{Chain, Unit},
     sync::{AtomicBool, Mutex, Ordering, mutant},
+    watch::stuck::Why,
 };
 
 /// The right to one dispatch of up to `tasks` tasks. Given back by [`Admission::leave`].
@@ -393,6 +394,31 @@ impl<K, T> Admission<K, T> {
         }
         let state = self.state.lock();
         state.limit.as_ref().map(|limit| (limit.most, state.in_flight(limit.count), limit.count))
+    }
+
+    /// For the watch: what the first of the queue waits for, and all behind it. `None`: the group (by the address of its block)
+    /// has been let go.
+    pub(crate) fn why(&self, group: usize, now: u64) -> Option<Why> {
+        let state = self.state.lock();
+        if state.waiting() == 0 || state.granted.keys().any(|granted| granted.addr().get() == group)
+        {
+            return None;
+        }
+        let left = |at: u64| Duration::from_nanos(at.saturating_sub(now));
+        if now < state.paused_until {
+            return Some(Why::Throttled { left: left(state.paused_until) });
+        }
+        Some(match &state.limit {
+            Some(limit) if state.in_flight(limit.count) >= limit.most => {
+                Why::Permit { in_flight: state.in_flight(limit.count), limit: limit.most }
+            }
+            _ => Why::EngineRate { left: left(state.alarm) },
+        })
+    }
+
+    /// Groups of the bulk class in the queue.
+    pub(crate) fn waiting_bulk(&self) -> u64 {
+        self.state.lock().queues[Class::Bulk as usize].len() as u64
     }
 
     pub(crate) fn stats(&self) -> LimitStats {

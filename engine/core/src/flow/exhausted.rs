@@ -1,6 +1,14 @@
 //! What happens to a task whose attempts are used up, and to its group.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        // Plain, also for the models: a figure for the watch.
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use crate::outcome::Failure;
 
@@ -34,9 +42,14 @@ pub enum Verdict {
 }
 
 /// The policy for tasks whose attempts are used up.
-pub struct OnExhausted<K, T>(Arc<Policy<K, T>>);
+pub struct OnExhausted<K, T> {
+    policy: Arc<Policy<K, T>>,
+    /// Dead letters that were written.
+    letters: AtomicU64,
+}
 
-type Policy<K, T> = dyn Fn(Exhausted<'_, K, T>) -> Verdict + Send + Sync;
+/// What to do, and whether a dead letter was written.
+type Policy<K, T> = dyn Fn(Exhausted<'_, K, T>) -> (Verdict, bool) + Send + Sync;
 
 impl<K, T> OnExhausted<K, T> {
     /// The group goes on with the next task. The default.
@@ -57,7 +70,11 @@ impl<K, T> OnExhausted<K, T> {
     /// A policy of your own. It runs on the worker, with the group in its hand. A panic in it counts as
     /// [`Verdict::Skip`].
     pub fn with(policy: impl Fn(Exhausted<'_, K, T>) -> Verdict + Send + Sync + 'static) -> Self {
-        Self(Arc::new(policy))
+        Self::of(Arc::new(move |failed: Exhausted<'_, K, T>| (policy(failed), false)))
+    }
+
+    fn of(policy: Arc<Policy<K, T>>) -> Self {
+        Self { policy, letters: AtomicU64::new(0) }
     }
 
     /// Gives the failed task to `sink` and goes on. When the sink fails, the task keeps its place and is offered
@@ -84,24 +101,34 @@ impl<K, T> OnExhausted<K, T> {
         hold: Duration,
         sink: impl Fn(Exhausted<'_, K, T>) -> Result<(), E> + Send + Sync + 'static,
     ) -> Self {
-        Self::with(move |failed| match sink(failed) {
-            Ok(()) => Verdict::Skip,
-            Err(_) => Verdict::Hold(hold),
-        })
+        Self::of(Arc::new(move |failed: Exhausted<'_, K, T>| match sink(failed) {
+            Ok(()) => (Verdict::Skip, true),
+            Err(_) => (Verdict::Hold(hold), false),
+        }))
+    }
+
+    /// Dead letters that were written so far.
+    pub(crate) fn letters(&self) -> u64 {
+        self.letters.load(Ordering::Relaxed)
     }
 
     pub(crate) fn verdict(&self, failed: Exhausted<'_, K, T>) -> Verdict {
-        let policy = std::panic::AssertUnwindSafe(|| (self.0)(failed));
-        std::panic::catch_unwind(policy).unwrap_or_else(|payload| {
+        let policy = std::panic::AssertUnwindSafe(|| (self.policy)(failed));
+        let (verdict, written) = std::panic::catch_unwind(policy).unwrap_or_else(|payload| {
             crate::outcome::drop_quietly(payload);
-            Verdict::Skip
-        })
+            (Verdict::Skip, false)
+        });
+        if written {
+            self.letters.fetch_add(1, Ordering::Relaxed);
+        }
+        verdict
     }
 }
 
 impl<K, T> Clone for OnExhausted<K, T> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        // The figures are those of one engine.
+        Self::of(self.policy.clone())
     }
 }
 

@@ -23,7 +23,10 @@
 
 use std::{alloc::Layout, cell::UnsafeCell, mem::MaybeUninit, ptr::NonNull};
 
-use super::{ring::End, state::Word};
+use super::{
+    ring::{End, Head},
+    state::Word,
+};
 use crate::{
     ready::link::Link,
     sync::{AtomicU8, AtomicU32, Ordering, mutant, sized},
@@ -116,7 +119,7 @@ pub(crate) struct Group<K, T> {
     link: Link,
     pub(crate) word: Word,
     tail: UnsafeCell<End<T>>,
-    head: UnsafeCell<End<T>>,
+    head: Head<T>,
     /// The hash bits under which the map knows the group; its low bits are those of the shard, in every life of the block.
     hash: AtomicU32,
     pending: UnsafeCell<u16>,
@@ -144,15 +147,32 @@ impl<K, T> Group<K, T> {
         }
     }
 
-    /// The consumer's end of the ring.
+    /// A copy of the consumer's end of the ring. What moves it must put it back with [`Group::set_head`] before it gives the
+    /// token away; its trouble and its times stand in the segment and need no putting back.
     ///
     /// # Safety
-    /// The caller holds the group's run token, or the claim while the group is quiet; one reference at a time.
-    #[allow(clippy::mut_from_ref)]
+    /// The caller holds the group's run token, or the claim while the group is quiet.
     #[inline(always)]
-    pub(crate) unsafe fn head(&self) -> &mut End<T> {
+    pub(crate) unsafe fn head_end(&self) -> End<T> {
         // SAFETY: the caller's promise.
-        unsafe { &mut *self.head.get() }
+        unsafe { self.head.get() }
+    }
+
+    /// # Safety
+    /// As [`Group::head_end`].
+    #[inline(always)]
+    pub(crate) unsafe fn set_head(&self, end: End<T>) {
+        // SAFETY: the caller's promise.
+        unsafe { self.head.set(end) };
+    }
+
+    /// Since when the group has not got on, in ns, as far as can be seen from outside; see [`Head::glance`].
+    ///
+    /// # Safety
+    /// The caller holds the claim of the group's shard, and the engine is alive.
+    pub(crate) unsafe fn glance_stamp(&self) -> Option<u64> {
+        // SAFETY: the caller's promise.
+        unsafe { self.head.glance() }
     }
 
     /// The per-group state is initialised. Read it only as the owner of `head`.
@@ -242,7 +262,7 @@ impl<K, T, S> Block<K, T, S> {
                 link: Link::new(),
                 word: Word::new(),
                 tail: UnsafeCell::new(End::detached()),
-                head: UnsafeCell::new(End::detached()),
+                head: Head::new(),
                 hash: AtomicU32::new(0),
                 pending: UnsafeCell::new(0),
                 flags: UnsafeCell::new(Flags::default()),

@@ -11,7 +11,9 @@
 //! more, on all kernels that the engine knows); an allocator that hands out others is refused at the allocation
 //! ([`Place::fits`]). The packed value stays a pointer, so its provenance is kept. Elsewhere the parts stand side by side.
 
-use std::ptr;
+#[cfg(target_pointer_width = "64")]
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::{fmt, ptr};
 
 use super::segment::Segment;
 
@@ -113,6 +115,65 @@ impl<T> Place<T> {
     }
     pub(super) fn pass(&mut self, n: u32) {
         self.0.1 += n as u16;
+    }
+}
+
+/// A place in memory that one thread owns and others may glance at: the head of a group.
+#[cfg(target_pointer_width = "64")]
+pub(super) struct Cell<T>(AtomicPtr<Segment<T>>);
+
+#[cfg(target_pointer_width = "64")]
+impl<T> Cell<T> {
+    pub(super) fn new(place: Place<T>) -> Self {
+        Self(AtomicPtr::new(place.0))
+    }
+
+    /// # Safety
+    /// The caller is the owner.
+    #[inline(always)]
+    pub(super) unsafe fn get(&self) -> Place<T> {
+        Place(self.0.load(Ordering::Relaxed))
+    }
+
+    /// # Safety
+    /// The caller is the owner.
+    #[inline(always)]
+    pub(super) unsafe fn set(&self, place: Place<T>) {
+        // Relaxed: what hands the ownership on orders it.
+        self.0.store(place.0, Ordering::Relaxed);
+    }
+
+    /// Anybody: what the owner set last, as far as this thread has heard.
+    pub(super) fn glance(&self) -> Option<Place<T>> {
+        Some(Place(self.0.load(Ordering::Relaxed)))
+    }
+}
+
+/// Where a place is more than one word nobody but its owner can read it.
+#[cfg(not(target_pointer_width = "64"))]
+pub(super) struct Cell<T>(std::cell::UnsafeCell<Place<T>>);
+
+#[cfg(not(target_pointer_width = "64"))]
+impl<T> Cell<T> {
+    pub(super) fn new(place: Place<T>) -> Self {
+        Self(std::cell::UnsafeCell::new(place))
+    }
+    pub(super) unsafe fn get(&self) -> Place<T> {
+        // SAFETY: the caller is the owner.
+        unsafe { *self.0.get() }
+    }
+    pub(super) unsafe fn set(&self, place: Place<T>) {
+        // SAFETY: the caller is the owner.
+        unsafe { *self.0.get() = place };
+    }
+    pub(super) fn glance(&self) -> Option<Place<T>> {
+        None
+    }
+}
+
+impl<T> fmt::Debug for Cell<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Cell")
     }
 }
 

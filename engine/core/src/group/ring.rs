@@ -2,7 +2,7 @@
 //!
 //! The producer is the claim holder of the group's shard, the consumer the holder of the group's run token. Neither
 //! side publishes an index: the count in the group's word says how many tasks the consumer may read
-//! (group/state.rs), so the ring itself has no atomic at all.
+//! (group/state.rs), so the ring needs no atomic at all; the head is one for the watch ([`Head::glance`]).
 //!
 //! ```text
 //!  consumer: head = (segment, index)             producer: tail = (segment, index)
@@ -24,8 +24,10 @@
 //! * **I2** In an idle group `head` and `tail` stand in the same segment at the same index.
 //! * **I3** `next` of a segment is written by the producer before the publish that makes its first task countable.
 
+use std::sync::atomic::Ordering;
+
 use super::{
-    place::Place,
+    place::{Cell, Place},
     segment::{CLASSES, Pool, Segment},
 };
 use crate::{outcome::Trouble, sync::mutant};
@@ -160,6 +162,8 @@ impl<T> End<T> {
         // SAFETY: both segments are alive, and their trouble and since are the token holder's.
         unsafe {
             (*here).since = (*spent).since;
+            let stamp = (*spent).stamp.load(Ordering::Relaxed);
+            (*here).stamp.store(stamp, Ordering::Relaxed);
             (*here).trouble = (*spent).trouble.take();
         }
         pool.give(spent);
@@ -217,6 +221,22 @@ impl<T> End<T> {
         unsafe { &mut (*self.0.segment()).since }
     }
 
+    /// Token holder, at the head: since when the group has not got on, in ns.
+    #[inline(always)]
+    pub(crate) fn stamp(self) -> u64 {
+        debug_assert!(!self.is_detached(), "a busy group has a segment");
+        // SAFETY: as `trouble`; the stamp is atomic.
+        unsafe { &(*self.0.segment()).stamp }.load(Ordering::Relaxed)
+    }
+
+    /// Token holder, at the head: the group got on at this time, in ns.
+    #[inline(always)]
+    pub(crate) fn set_stamp(self, now: u64) {
+        debug_assert!(!self.is_detached(), "a busy group has a segment");
+        // SAFETY: as `stamp`.
+        unsafe { &(*self.0.segment()).stamp }.store(now, Ordering::Relaxed);
+    }
+
     /// Models only: back over the slot that was just written.
     #[cfg(loom)]
     pub(crate) fn step_back(&mut self) {
@@ -232,6 +252,48 @@ impl<T> End<T> {
         }
         *tail = End::detached();
         *head = End::detached();
+    }
+}
+
+/// The head of a group, where the watch can glance at its stamp.
+#[derive(Debug)]
+pub(crate) struct Head<T>(Cell<T>);
+
+impl<T> Head<T> {
+    pub(crate) fn new() -> Self {
+        Self(Cell::new(Place::NOWHERE))
+    }
+
+    /// # Safety
+    /// The caller holds the group's run token, or the claim while the group is quiet.
+    #[inline(always)]
+    pub(crate) unsafe fn get(&self) -> End<T> {
+        // SAFETY: the caller's promise.
+        End(unsafe { self.0.get() })
+    }
+
+    /// # Safety
+    /// As [`Head::get`].
+    #[inline(always)]
+    pub(crate) unsafe fn set(&self, end: End<T>) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.set(end.0) };
+    }
+
+    /// The stamp at the head, of a group that somebody else may run: what it is about now, or was a moment ago. `None`: the
+    /// head has moved meanwhile, or cannot be looked at on this kind of machine.
+    ///
+    /// # Safety
+    /// The caller holds the claim of the group's shard, under which every segment was attached that it may see, and the
+    /// engine's pool of segments is alive.
+    pub(crate) unsafe fn glance(&self) -> Option<u64> {
+        let seen = self.0.glance()?;
+        if seen.segment().is_null() {
+            return None;
+        }
+        // SAFETY: segments are freed with the pool only; this one may have gone on to another group, and is one still.
+        let stamp = unsafe { &(*seen.segment()).stamp }.load(Ordering::Relaxed);
+        (self.0.glance() == Some(seen)).then_some(stamp)
     }
 }
 
@@ -294,6 +356,7 @@ mod tests {
         let mut head = tail;
         (0..100u64).for_each(|task| tail.push(&mut pool, task));
         *head.since() = 7;
+        head.set_stamp(70);
         let marks = vec![Mark { attempts: 3, ..Mark::default() }];
         *head.trouble() = Some(Box::new(Trouble { marks, lease: None }));
         for _ in 0..100 {
@@ -301,10 +364,42 @@ mod tests {
             head.pass(1);
         }
         assert_eq!(*head.since(), 7);
+        assert_eq!(head.stamp(), 70);
         assert_eq!(head.trouble().as_ref().map(|trouble| trouble.marks[0].attempts), Some(3));
         // The marks go with the segment's last owner, not into the pool.
         End::detach(&mut tail, &mut head, &mut pool);
         assert!(End::attached(&mut pool).trouble().is_none());
+    }
+
+    #[test]
+    fn who_glances_at_a_head_sees_its_stamp_or_nothing() {
+        let mut pool = Pool::new(SharedPool::new());
+        let head = Head::new();
+        // SAFETY: one thread holds the claim and the token, and the pool outlives every glance.
+        let glance = || unsafe { head.glance() };
+        assert_eq!(glance(), None, "an idle group has no segment");
+        let mut tail = End::attached(&mut pool);
+        let mut end = tail;
+        end.set_stamp(5);
+        // SAFETY: as above.
+        unsafe { head.set(end) };
+        (0..100u64).for_each(|task| tail.push(&mut pool, task));
+        assert_eq!(glance(), Some(5));
+        for _ in 0..100 {
+            end.run(&mut pool, 1);
+            end.pass(1);
+        }
+        // The owner works on a copy: until it puts it back, its old segment answers, wherever that is now.
+        let late = End::attached(&mut pool);
+        late.set_stamp(9);
+        assert!(matches!(glance(), Some(5 | 9)));
+        end.set_stamp(6);
+        // SAFETY: as above.
+        unsafe { head.set(end) };
+        assert_eq!(glance(), Some(6));
+        End::detach(&mut tail, &mut end, &mut pool);
+        let (mut a, mut b) = (late, late);
+        End::detach(&mut a, &mut b, &mut pool);
     }
 
     #[test]

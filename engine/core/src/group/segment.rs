@@ -5,10 +5,13 @@
 //! | `class`, `node` | written once; read by whoever holds the segment |
 //! | `next` | the producer, before the publish that makes the first task behind it countable; then the consumer |
 //! | `trouble`, `since` | the token holder of the group whose head stands in the segment |
+//! | `stamp` | as `trouble`; read by the watch, which may come late: segments stay segments until the engine goes |
 //! | slots | group/ring.rs |
 //!
 //! A segment at rest has no trouble and holds no task.
 
+// A plain atomic, also for the models: nothing is decided by it.
+use std::sync::atomic::AtomicU64;
 use std::{
     alloc::{Layout, handle_alloc_error},
     marker::PhantomData,
@@ -39,6 +42,8 @@ pub(crate) struct Segment<T> {
     pub(super) next: *mut Segment<T>,
     /// Attempts and failures of the tasks at the head; none for a group without failures.
     pub(super) trouble: Option<Box<Trouble>>,
+    /// Since when the group has not got on, in ns on the engine's clock: since it became busy, or since its last dispatch.
+    pub(super) stamp: AtomicU64,
     /// Milliseconds on the engine's clock (low 32 bits) since when the oldest task waits, for linger.
     pub(super) since: u32,
     class: u8,
@@ -175,6 +180,7 @@ impl<T> Pool<T> {
             segment.write(Segment {
                 next: ptr::null_mut(),
                 trouble: None,
+                stamp: AtomicU64::new(0),
                 since: 0,
                 class,
                 node: self.node,

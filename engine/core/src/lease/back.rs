@@ -62,7 +62,7 @@ where
         let block = unsafe { group.as_ref() };
         let home = self.front.home(self.front.shard_of(block.hash()));
         // SAFETY: the caller has the token.
-        *unsafe { block.head() }.trouble() = Some(record);
+        *unsafe { block.head_end() }.trouble() = Some(record);
         block.return_lease();
         let tell = self.leases.note(|| self.front.status.stops());
         // From here on the group is another's. Its block stays a block, so the link of the unit is there to be written even when a close
@@ -99,15 +99,15 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         random: &mut Random,
         endings: &mut Endings,
     ) -> (Settled, Leased) {
-        // SAFETY: the caller has the token.
-        let head = unsafe { group.head() };
+        // SAFETY: the caller has the token. It is put back below.
+        let mut head = unsafe { group.head_end() };
         let mut record = head.trouble().take().expect("a group that is Returned has its record");
         let mut leased = record.lease.take().expect("as above");
         group.set_place(Place::Ready);
         let mut turn = Turn {
             // SAFETY: as above; the group is live.
             key: unsafe { group.key() },
-            head,
+            head: &mut head,
             pool,
             trouble: None,
             planned: leased.tasks,
@@ -128,8 +128,9 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         let mut settled = Settled::default();
         let marks = (!record.marks.is_empty()).then_some(record);
         let marks = settle(&self.settings, &mut turn, None, marks, random, &mut settled);
-        // SAFETY: the caller has the token; the turn is gone.
-        *unsafe { group.head() }.trouble() = marks;
+        *head.trouble() = marks;
+        // SAFETY: the caller has the token.
+        unsafe { group.set_head(head) };
         (settled, leased)
     }
 

@@ -72,6 +72,8 @@ pub(crate) struct Leased {
     /// Tasks that the group had when it was lent, and when that was (ms, as the ring's `since`): for linger.
     pub(crate) count: u32,
     pub(crate) since: u32,
+    /// For how long, in ns, the group had waited then; for the watch.
+    pub(crate) waited: u64,
     /// The permit. It stays taken while the lease is out.
     pub(crate) admitted: Option<Admitted>,
     /// One for each task, or none when all are done.
@@ -128,7 +130,9 @@ impl<K, T> Grip<K, T> {
     unsafe fn batch(&self) -> Batch<'_, K, T> {
         let trouble = self.record();
         // SAFETY: the token is ours: the head stands still, its tasks are ours (I2), the key stays.
-        unsafe { Batch::new(self.group().key(), *self.group().head(), self.len(), Some(trouble)) }
+        unsafe {
+            Batch::new(self.group().key(), self.group().head_end(), self.len(), Some(trouble))
+        }
     }
 
     /// The one way back.

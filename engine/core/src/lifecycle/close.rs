@@ -168,7 +168,7 @@ where
             // What is still in the ingress goes to its groups first, so that each group comes back in one piece.
             loop {
                 let mut demux =
-                    Demux { door, back: &mut back, pool: &mut pool, scratch: &mut scratch };
+                    Demux { door, back: &mut back, pool: &mut pool, scratch: &mut scratch, now: 0 };
                 let taken = demux.chunk(u32::MAX / 2);
                 for touched in scratch.touched.drain(..) {
                     touched.publish();
@@ -201,14 +201,17 @@ where
                 }
                 // SAFETY: no worker has it in hand and none will: the engine is halted. The claim and the token
                 // side are ours.
-                let head = unsafe { group.head() };
+                let mut head = unsafe { group.head_end() };
                 let most = if mutant("close-gives-eight") { 8 } else { u32::MAX };
                 let count = group.word.load().count().min(most);
-                wakers.extend(self.take_out_tickets(group, head, count, &Ended::GivenBack));
-                let tasks = take_tasks(head, &mut pool, count);
+                wakers.extend(self.take_out_tickets(group, &mut head, count, &Ended::GivenBack));
+                let tasks = take_tasks(&mut head, &mut pool, count);
+                // SAFETY: as above.
+                unsafe { group.set_head(head) };
                 group.word.settle(count);
                 all.push(Left { key: back.dissolve(index, &mut pool, &mut scratch), tasks });
             }
+            self.census(&mut back);
             drop(back);
             wake_all(std::mem::take(&mut wakers));
             for tracked in scratch.rejected_tickets.drain(..) {
@@ -251,16 +254,16 @@ impl<K, T, W: Work<K, T>> Drop for Core<K, T, W> {
             for index in 0..back.slab.used() {
                 let group = back.group(index);
                 // SAFETY: the last owner of the core has every claim and every token.
-                let (producer, head) = unsafe { (group.producer(), group.head()) };
+                let (producer, mut head) = unsafe { (group.producer(), group.head_end()) };
                 if !producer.flags.has(Flags::LIVE) {
                     continue;
                 }
                 let count = group.word.load().count();
                 lost += u64::from(count);
                 if count > 0 {
-                    take_tasks(head, &mut pool, count).into_iter().for_each(drop_quietly);
+                    take_tasks(&mut head, &mut pool, count).into_iter().for_each(drop_quietly);
                 }
-                End::detach(producer.tail, head, &mut pool);
+                End::detach(producer.tail, &mut head, &mut pool);
                 let opened = group.is_open();
                 group.set_open(false);
                 producer.flags.clear(Flags::LIVE);

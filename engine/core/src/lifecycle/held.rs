@@ -155,13 +155,18 @@ impl<K, T> Held<K, T> {
 
     /// Tasks that ended outside of workers. Read it before what was accepted.
     pub(crate) fn settled(&self) -> u64 {
+        self.cancelled() + self.rejected()
+    }
+
+    /// Tasks that were given back.
+    pub(crate) fn cancelled(&self) -> u64 {
         // ORDERING: Acquire pairs with the Release of the adds: who counts them sees the groups without them.
-        self.cancelled.load(Ordering::Acquire) + self.rejected()
+        self.cancelled.load(Ordering::Acquire)
     }
 
     /// Tasks whose key could not be compared when they were taken in by hand.
     pub(crate) fn rejected(&self) -> u64 {
-        // ORDERING: Acquire, as in `settled`.
+        // ORDERING: Acquire, as in `cancelled`.
         self.rejected.load(Ordering::Acquire)
     }
 
@@ -269,12 +274,14 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         if count == 0 {
             return Vec::new();
         }
-        // SAFETY: we hold the token, and this is the one reference.
-        let head = unsafe { group.head() };
-        after.wakers.extend(self.take_out_tickets(group, head, count, &Ended::GivenBack));
-        let tasks = take_tasks(head, pool, count);
+        // SAFETY: we hold the token, and put the head back below.
+        let mut head = unsafe { group.head_end() };
+        after.wakers.extend(self.take_out_tickets(group, &mut head, count, &Ended::GivenBack));
+        let tasks = take_tasks(&mut head, pool, count);
+        // SAFETY: as above.
+        unsafe { group.set_head(head) };
         group.word.settle(count);
-        // ORDERING: Release, after the word, as the counters of workers; see `Held::settled`.
+        // ORDERING: Release, after the word, as the counters of workers; see `Held::cancelled`.
         self.held.cancelled.fetch_add(u64::from(count), Ordering::Release);
         tasks
     }

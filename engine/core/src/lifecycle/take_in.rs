@@ -49,9 +49,10 @@ where
         let mut left = door.ring.tail().0 - back.head + laned;
         let mut ready = Chain::default();
         while left > 0 {
-            let mut demux = Demux { door, back, pool: &mut desk.pool, scratch: &mut desk.scratch };
-            let taken = demux.chunk(self.settings.chunk);
-            self.publish_all(shard, desk, &mut ready);
+            let now = self.front.ready.clock.now();
+            let (pool, scratch) = (&mut desk.pool, &mut desk.scratch);
+            let taken = Demux { door, back, pool, scratch, now }.chunk(self.settings.chunk);
+            self.publish_all(shard, desk, now, &mut ready);
             self.held.taken.fetch_add(u64::from(taken), Ordering::Relaxed);
             back.unpin_passed();
             if taken == 0 {
@@ -59,15 +60,21 @@ where
             }
             left = left.saturating_sub(u64::from(taken));
         }
+        self.census(back);
         self.front.ready.spill(&mut ready);
     }
 
     /// As a worker does it after a chunk (worker/look.rs).
-    fn publish_all(&self, shard: usize, desk: &mut Desk<K, T, W::State>, ready: &mut Chain) {
+    fn publish_all(
+        &self,
+        shard: usize,
+        desk: &mut Desk<K, T, W::State>,
+        now: u64,
+        ready: &mut Chain,
+    ) {
         let door = &*self.front.doors[shard];
         let settings = &self.settings;
         let linger = settings.flush > Duration::ZERO && !self.front.status.refuses();
-        let now = if linger { self.front.ready.clock.now() } else { 0 };
         let token = |group: NonNull<Group<K, T>>| -> Unit {
             // SAFETY: below, the caller has just become the holder of the group's token.
             unsafe { RunToken::new(group, &self.front.ready) }.rest()
@@ -89,9 +96,14 @@ where
                     desk.held = true;
                 }
                 Published::Token => {
+                    // SAFETY: the publish made the group busy, and its token is ours.
+                    let mut head = unsafe { touched.group().head_end() };
+                    if !touched.was_quiet() {
+                        // It went idle after it was touched.
+                        head.set_stamp(now);
+                    }
                     if linger {
-                        // SAFETY: the publish made the group busy, and its token is ours.
-                        *unsafe { touched.group().head() }.since() = (now / 1_000_000) as u32;
+                        *head.since() = (now / 1_000_000) as u32;
                     }
                     let lingers = if linger { word.linger(settings.batch).ok() } else { None };
                     match lingers {
@@ -133,7 +145,7 @@ where
                 failure: &failure,
             });
             drop_quietly((key, task));
-            // ORDERING: Release, see `Held::settled`.
+            // ORDERING: Release, see `Held::cancelled`.
             self.held.rejected.fetch_add(1, Ordering::Release);
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::{
     Outcome, Retry, Workers,
     core::{Core, Settings},
-    flow::exhausted::OnExhausted,
+    flow::{exhausted::OnExhausted, share::Shares},
     front::Front,
     handler::EachTask,
     ingress::ring::Ring,
@@ -15,6 +15,7 @@ use crate::{
     task::Task,
     time::clock::VirtualClock,
     topology::{Plan, Snapshot},
+    watch::WatchSettings,
     worker::Worker,
 };
 
@@ -49,7 +50,8 @@ pub(super) fn tiny(idle_groups: u64) -> (Arc<TinyCore>, Worker<u32, u32, Work>, 
         in_flight: None,
         rate: None,
         group_rate: None,
-        shares: crate::flow::share::Shares::equal(),
+        shares: Shares::equal(),
+        watch: WatchSettings::default(),
     };
     let deque = Deque::new_fifo();
     let ready = Ready::new(vec![deque.stealer()], Arc::new(VirtualClock::new()));

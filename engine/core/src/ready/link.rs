@@ -49,6 +49,11 @@ impl Unit {
         if self.0.addr().get() & SHARD != 0 { Kind::Shard(link) } else { Kind::Group(link) }
     }
 
+    /// The group that it stands for, to look at.
+    pub(crate) fn as_group(&self) -> Option<NonNull<Link>> {
+        (self.0.addr().get() & SHARD == 0).then(|| self.link())
+    }
+
     /// It is the token of this group.
     pub(crate) fn is_group(&self, link: NonNull<Link>) -> bool {
         self.0 == link.cast()

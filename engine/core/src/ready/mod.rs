@@ -27,7 +27,7 @@ use self::{
 use crate::{
     sync::{AtomicU32, Ordering},
     time::{clock::Clock, timers::KeeperCall},
-    watch::stats::Counters,
+    watch::{dispatch::Times, stats::Counters},
     worker::idle::Idle,
 };
 
@@ -40,6 +40,7 @@ pub(crate) struct Post {
     /// Steps of the worker; one that does not move has a long task in hand.
     pub(crate) steps: AtomicU32,
     pub(crate) counters: Counters,
+    pub(crate) times: Times,
 }
 
 /// See the module text.
@@ -64,6 +65,7 @@ impl Ready {
                     row: Row::new(),
                     steps: AtomicU32::new(0),
                     counters: Counters::new(),
+                    times: Times::new(),
                 })
             })
             .collect();
@@ -124,6 +126,15 @@ impl Ready {
                 .posts
                 .iter()
                 .any(|post| !post.inbox.is_empty() || !post.stealer.is_empty() || post.row.waits())
+    }
+
+    /// Units that wait, about; those on their way are missed, and an inbox counts for one.
+    pub(crate) fn units(&self) -> usize {
+        let of = |post: &Post| {
+            post.stealer.len() + post.row.left() + usize::from(!post.inbox.is_empty())
+        };
+        let bulk = self.bulk.as_ref().map_or(0, Overflow::len);
+        self.overflow.len() + bulk + self.posts.iter().map(|post| of(post)).sum::<usize>()
     }
 
     /// The other worker's step counter.

@@ -159,6 +159,12 @@ impl Row {
         (limit - at) as usize
     }
 
+    /// Units that wait here, as far as anybody can see.
+    pub(crate) fn left(&self) -> usize {
+        let limit = self.limit.load(Ordering::Relaxed);
+        limit.saturating_sub(self.at.load(Ordering::Relaxed)) as usize
+    }
+
     /// Whether units are waiting here. Relaxed; who must not miss one fences first (worker/idle.rs).
     #[inline]
     pub(crate) fn waits(&self) -> bool {

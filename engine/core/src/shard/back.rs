@@ -19,6 +19,13 @@ use crate::{
     topology::memory::Home,
 };
 
+/// What a shard has told the watch of its groups.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) made: u64,
+    pub(crate) bytes: u64,
+}
+
 /// See the module text.
 pub(crate) struct Back<K, T, S> {
     pub(crate) map: Map,
@@ -28,8 +35,6 @@ pub(crate) struct Back<K, T, S> {
     pub(crate) lanes: Vec<Arc<Lane<K, T>>>,
     /// The lane to begin with.
     pub(crate) first_lane: usize,
-    /// Records of lanes that are gone.
-    pub(crate) retired: u64,
     /// How producers with lanes look at the flag.
     pub(crate) mode: Mode,
     /// Looks in a row that found nothing, where there are lanes.
@@ -48,6 +53,12 @@ pub(crate) struct Back<K, T, S> {
     pub(crate) live: u32,
     /// What this shard has contributed to the count of all groups (`Core::census`).
     pub(crate) counted: u32,
+    /// Likewise, for the watch.
+    pub(crate) told: Told,
+    /// When a look left records behind, in ns; 0: the last one left none.
+    pub(crate) left_at: u64,
+    /// Lanes that were let go of and not reported yet.
+    pub(crate) gone_lanes: Vec<Arc<Lane<K, T>>>,
     /// Groups ever made.
     pub(crate) made: u64,
     /// As many of them have paid for a sweep (shard/reclaim.rs).
@@ -63,7 +74,6 @@ impl<K, T, S> Back<K, T, S> {
             head: 0,
             lanes: Vec::new(),
             first_lane: 0,
-            retired: 0,
             mode: Mode::new(),
             empty_looks: 0,
             warm: Warm::new(),
@@ -73,6 +83,9 @@ impl<K, T, S> Back<K, T, S> {
             orphans: Vec::new(),
             live: 0,
             counted: 0,
+            told: Told::default(),
+            left_at: 0,
+            gone_lanes: Vec::new(),
             made: 0,
             swept: 0,
         }
@@ -170,18 +183,13 @@ impl<K, T, S> Back<K, T, S> {
         }
     }
 
-    /// Records that came in, through the lanes of this shard.
-    pub(crate) fn lane_records(&self) -> u64 {
-        self.retired + self.lanes.iter().map(|lane| lane.tail()).sum::<u64>()
-    }
-
     /// Lanes whose producer is gone and whose records were taken.
     pub(crate) fn remove_spent_lanes(&mut self) {
-        let retired = &mut self.retired;
+        let gone_lanes = &mut self.gone_lanes;
         self.lanes.retain(|lane| {
             let spent = lane.is_spent();
             if spent {
-                *retired += lane.tail();
+                gone_lanes.push(lane.clone());
             }
             !spent
         });

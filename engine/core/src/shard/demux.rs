@@ -146,6 +146,8 @@ pub(crate) struct Demux<'a, K, T, S> {
     pub(crate) back: &'a mut Back<K, T, S>,
     pub(crate) pool: &'a mut Pool<T>,
     pub(crate) scratch: &'a mut Scratch<K, T, S>,
+    /// In ns: from now on the groups that become busy wait.
+    pub(crate) now: u64,
 }
 
 impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
@@ -385,13 +387,16 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
             // SAFETY: we hold the claim, and this is the one reference.
             let producer = unsafe { group.producer() };
             // SAFETY: quiet under the claim: the consumer side is ours.
-            let head = unsafe { group.head() };
+            let mut head = unsafe { group.head_end() };
             if producer.tail.is_detached() {
                 *producer.tail = self.back.segment_for(index, producer.flags, self.pool);
-                *head = *producer.tail;
+                head = *producer.tail;
             } else {
-                End::rewind(producer.tail, head);
+                End::rewind(producer.tail, &mut head);
             }
+            head.set_stamp(self.now);
+            // SAFETY: as above.
+            unsafe { group.set_head(head) };
         }
         self.scratch.touched.push(Touched { group: NonNull::from(group), seen: state });
     }
@@ -410,6 +415,12 @@ impl<K, T> Touched<K, T> {
     pub(crate) fn group<'e>(&self) -> &'e Group<K, T> {
         // SAFETY: blocks live as long as the engine.
         unsafe { &*self.group.as_ptr() }
+    }
+
+    /// It was idle when it was touched.
+    #[inline(always)]
+    pub(crate) fn was_quiet(&self) -> bool {
+        self.seen.is_quiet()
     }
 
     /// Claim holder: makes the tasks of this chunk countable, if the group was quiet: how many. The caller then holds its token.

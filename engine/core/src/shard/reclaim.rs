@@ -44,7 +44,11 @@ impl<K, T, S> Back<K, T, S> {
         }
         producer.flags.clear(Flags::LISTED);
         // SAFETY: quiet under the claim: the consumer side is ours too.
-        End::hand_over(producer.tail, unsafe { group.head() }, pool)
+        let mut head = unsafe { group.head_end() };
+        let given = End::hand_over(producer.tail, &mut head, pool);
+        // SAFETY: as above.
+        unsafe { group.set_head(head) };
+        given
     }
 
     /// Takes the segments of groups that were busy when they lost their place, where they are idle now. `looks` bounds the
@@ -60,7 +64,10 @@ impl<K, T, S> Back<K, T, S> {
                 continue;
             }
             // SAFETY: quiet under the claim: the consumer side is ours too.
-            End::detach(producer.tail, unsafe { group.head() }, pool);
+            let mut head = unsafe { group.head_end() };
+            End::detach(producer.tail, &mut head, pool);
+            // SAFETY: as above.
+            unsafe { group.set_head(head) };
             producer.flags.clear(Flags::LISTED);
         }
     }
@@ -130,8 +137,10 @@ impl<K, T, S> Back<K, T, S> {
         let block = self.slab.at(index);
         let group = self.group(index);
         // SAFETY: the claim holder owns both sides of a group without tasks; close owns everything.
-        let (producer, head) = unsafe { (group.producer(), group.head()) };
-        End::detach(producer.tail, head, pool);
+        let (producer, mut head) = unsafe { (group.producer(), group.head_end()) };
+        End::detach(producer.tail, &mut head, pool);
+        // SAFETY: as above.
+        unsafe { group.set_head(head) };
         if producer.flags.has(Flags::PART) {
             producer.flags.clear(Flags::PART);
         } else {

@@ -188,6 +188,25 @@ impl<K, T> Timers<K, T> {
         self.next.store(wheel.next_deadline().unwrap_or(NEVER), Ordering::Relaxed);
     }
 
+    /// For the watch: shows each group whose token lies here, with the attempts of its first task so far and its deadline, until
+    /// `show` says that it has seen enough. The lock is held meanwhile.
+    pub(crate) fn look(&self, mut show: impl FnMut(NonNull<Group<K, T>>, u32, u64) -> bool) {
+        let wheel = self.wheel.lock();
+        for entry in wheel.0.iter() {
+            let (Entry::BackOff(unit, deadline) | Entry::Rate(unit, deadline)) = entry else {
+                continue;
+            };
+            let Some(group) = unit.as_group() else { continue };
+            let group = group.cast::<Group<K, T>>();
+            // SAFETY: the token lies here and we hold the lock: the consumer side is ours.
+            let mut head = unsafe { group.as_ref().head_end() };
+            let first = head.trouble().as_ref().and_then(|trouble| trouble.marks.first());
+            if !show(group, first.map_or(0, |mark| mark.attempts), *deadline) {
+                return;
+            }
+        }
+    }
+
     /// Worker `id` is about to park: may it keep the time, and how long may it sleep at most?
     pub(crate) fn keep(&self, id: usize, now: u64) -> Option<Duration> {
         let keeper = self.keeper.compare_exchange(NOBODY, id, Ordering::Relaxed, Ordering::Relaxed);

@@ -102,6 +102,12 @@ impl<E> Wheel<E> {
         self.len
     }
 
+    /// All entries, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &E> {
+        let slots = self.slots.iter().flatten().chain(self.beyond.values());
+        slots.chain([&self.due]).flat_map(|slot| slot.entries.iter().map(|(_, entry)| entry))
+    }
+
     /// Adds an entry that fires at the first [`advance`](Wheel::advance) to `deadline` or later; at
     /// the very next one if `deadline` has passed.
     pub(crate) fn insert(&mut self, deadline: u64, entry: E) {

@@ -27,8 +27,8 @@ where
     #[cold]
     pub(crate) fn reach_tickets(&mut self, group: &Group<K, T>, most: u32) -> u32 {
         let core = self.core();
-        // SAFETY: we hold the token, and this is the one reference.
-        let head = unsafe { group.head() };
+        // SAFETY: we hold the token. Nothing is moved: the trouble stands in the segment.
+        let mut head = unsafe { group.head_end() };
         let marked = head.trouble().as_ref().and_then(|trouble| trouble.first_ticket());
         let cut = |at: u32| if W::BATCHED { most } else { most.min(at.saturating_add(1)) };
         if let Some(at) = marked
@@ -39,7 +39,7 @@ where
         let pointer = NonNull::from(group);
         let tickets = &core.door_of(group).tickets;
         let reached =
-            tickets.reach(pointer, &group.word, *head, most, !W::BATCHED, marked.is_some());
+            tickets.reach(pointer, &group.word, head, most, !W::BATCHED, marked.is_some());
         let first = reached.first().map(|(at, _)| *at);
         if !reached.is_empty() {
             head.trouble().get_or_insert_default().attach(reached);

@@ -9,6 +9,7 @@ use std::{
 
 use super::{Worker, settle::Settled};
 use crate::{
+    flow::share::Class,
     group::{
         block::{Block, Group, Place},
         token::RunToken,
@@ -33,9 +34,11 @@ where
         let mut tasks = most;
         let mut settled = Settled::default();
         // SAFETY: we hold the token of a live group, here and below.
-        let (key, head) = unsafe { (group.as_ref().key(), group.as_ref().head()) };
+        let (key, mut head) = unsafe { (group.as_ref().key(), group.as_ref().head_end()) };
         if head.trouble().is_some() {
-            tasks = self.resolve_held(key, head, most, &mut settled);
+            tasks = self.resolve_held(key, &mut head, most, &mut settled);
+            // SAFETY: as above; it may have moved.
+            unsafe { group.as_ref().set_head(head) };
         }
         if tasks == 0 || settled.removed > 0 {
             // Held tasks went, or still hold the head: that was all of this turn.
@@ -43,11 +46,11 @@ where
             return;
         }
         // SAFETY: as above.
-        let head = unsafe { group.as_ref().head() };
+        let (begun, waited) = self.begin_lease(unsafe { group.as_ref() }, head, tasks);
         let mut record = head.trouble().take().unwrap_or_default();
         let admitted = self.admitted.take();
         let outcomes = Vec::new();
-        record.lease = Some(Leased { tasks, count, since, admitted, outcomes });
+        record.lease = Some(Leased { tasks, count, since, waited, admitted, outcomes });
         if let Err(failure) = self.open_state(group) {
             // As if its first task had been asked, and had failed.
             if let Some(leased) = &mut record.lease {
@@ -72,6 +75,7 @@ where
         // A panic drops the lease, or leaves it to where it was sent: either way it is none of ours any more.
         let lent = catch_unwind(AssertUnwindSafe(|| core.work.lend(lease)));
         drop_quietly(lent);
+        drop(begun);
     }
 
     /// The end of a turn whose batch was lent.
@@ -81,7 +85,16 @@ where
             token.gone();
             return;
         }
+        let core = self.core();
+        let shares = &core.settings.shares;
+        // SAFETY: we hold the token of a live group.
+        let bulk = shares.has_any() && shares.class(unsafe { token.group().key() }) == Class::Bulk;
+        let before = bulk.then(|| self.post().counters.ended());
+        self.lease_is_back(token.group());
         self.settle_in_hand(token);
+        if let Some(before) = before {
+            self.post().counters.add_bulk(before);
+        }
         if self.admitted.is_some() {
             self.leave();
         }
@@ -93,6 +106,7 @@ where
         let (settled, leased) =
             core.settle_lease(token.group(), &mut self.pool, &mut self.random, &mut self.endings);
         self.admitted = leased.admitted;
+        self.end_lease(token.group(), leased.waited, &settled);
         let left = leased.count > settled.removed;
         self.end_troubled(token, &settled, left, leased.since);
     }

@@ -45,12 +45,15 @@ where
             return;
         }
         let most = core.settings.chunk.min(u32::try_from(self.allowance).unwrap_or(u32::MAX));
+        let now = core.front.ready.clock.now();
+        self.pace.now = now;
         let mut back = core.backs[shard].lock();
         #[cfg(feature = "measure")]
         let holding = crate::watch::claims::Holding::start();
         let mut demux =
-            Demux { door, back: &mut back, pool: &mut self.pool, scratch: &mut self.scratch };
+            Demux { door, back: &mut back, pool: &mut self.pool, scratch: &mut self.scratch, now };
         let taken = demux.chunk(most);
+        self.sample(taken);
         let held = self.publish(door);
         back.unpin_passed();
         if !back.orphans.is_empty() {
@@ -64,13 +67,19 @@ where
         let limit = core.census(&mut back);
         if back.live > limit {
             back.reclaim(limit, &mut self.pool, &mut self.scratch);
+            core.census(&mut back);
         } else {
             back.swept = back.made;
         }
         let more = !self.let_rest(door, &mut back, taken);
+        back.left_at = if more { now } else { 0 };
+        let gone_lanes = std::mem::take(&mut back.gone_lanes);
         #[cfg(feature = "measure")]
         holding.end();
         drop(back);
+        if !gone_lanes.is_empty() {
+            core.lanes.retire(gone_lanes);
+        }
         door.gate.wake_due();
         if held {
             // Not under the claim, which who waits for a drain takes next.
@@ -129,6 +138,11 @@ where
             }
             let grown = touched.publish();
             let count = u32::try_from(grown.count).unwrap_or(u32::MAX);
+            if matches!(grown.meaning, Published::Token) && !touched.was_quiet() {
+                // It went idle after it was touched.
+                // SAFETY: the publish made the group busy, and its token is ours.
+                unsafe { group.as_ref().head_end() }.set_stamp(self.pace.now);
+            }
             if count > core.settings.group_capacity {
                 self.note_full(door, group);
             }
@@ -146,7 +160,7 @@ where
                     if linger {
                         // Less than a batch may be left after the turn, and then waits from now on.
                         // SAFETY: the publish made the group busy, and its token is ours.
-                        *unsafe { group.as_ref().head() }.since() = (now / 1_000_000) as u32;
+                        *unsafe { group.as_ref().head_end() }.since() = (now / 1_000_000) as u32;
                     }
                     // SAFETY: as above; this is the one token.
                     self.fresh.push(unsafe { token(group, &core.front.ready) });
@@ -175,7 +189,7 @@ where
         // SAFETY: the publish made the group busy, and its token is ours.
         let reference = unsafe { group.as_ref() };
         // SAFETY: as above.
-        *unsafe { reference.head() }.since() = (now / 1_000_000) as u32;
+        *unsafe { reference.head_end() }.since() = (now / 1_000_000) as u32;
         match reference.word.linger(self.core().settings.batch) {
             Ok(sequence) => {
                 let deadline = now + self.core().settings.flush.as_nanos() as u64;
@@ -210,7 +224,7 @@ where
             return;
         }
         // SAFETY: we hold the token.
-        *unsafe { token.group().head() }.since() = since;
+        *unsafe { token.group().head_end() }.since() = since;
         match token.group().word.linger(core.settings.batch) {
             Ok(sequence) => {
                 let group = token.as_ptr();

@@ -40,6 +40,7 @@ use crate::{
     shard::demux::Scratch,
     sync::{Ordering, mutant, sized},
     wait::turns::Endings,
+    watch::{hot_keys::Sampler, pace::Pace},
 };
 
 /// Steps between two looks at the timers and at another worker.
@@ -89,6 +90,10 @@ pub(crate) struct Worker<K, T, W: Work<K, T>> {
     runs_bulk: std::cell::Cell<bool>,
     /// The token of a group that goes on with its round.
     again: Option<Unit>,
+    pub(crate) pace: Pace,
+    pub(crate) sampler: Sampler,
+    #[cfg(feature = "metrics")]
+    pub(crate) recorder: crate::watch::recorder::Times,
     /// What the group in hand was admitted with (worker/admit.rs).
     admitted: Option<Admitted>,
 }
@@ -107,6 +112,7 @@ where
         let workers = core.hands.len();
         let post = NonNull::from(&*core.front.ready.posts[id]);
         let hand = NonNull::from(&*core.hands[id]);
+        let pace = Pace::new(core.settings.watch.timing, core.front.ready.clock.now());
         let lingers = !core.settings.flush.is_zero();
         Self {
             core,
@@ -133,6 +139,10 @@ where
             rounds: 1,
             runs_bulk: std::cell::Cell::new(false),
             again: None,
+            pace,
+            sampler: Sampler::new(),
+            #[cfg(feature = "metrics")]
+            recorder: crate::watch::recorder::Times::new(),
             admitted: None,
         }
     }
@@ -191,7 +201,11 @@ where
     fn look_seldom(&mut self) -> Option<Unit> {
         let more = self.fire_timers() | self.core.feed_starved();
         let next = if more { self.next() } else { None };
-        next.or_else(|| self.take_bulk(self.core.front.ready.bulk.as_ref()?))
+        let next = next.or_else(|| self.take_bulk(self.core.front.ready.bulk.as_ref()?));
+        if next.is_none() {
+            self.pace.pause();
+        }
+        next
     }
 
     #[cold]
@@ -238,12 +252,18 @@ where
     #[inline(never)]
     fn turn_by_share(&mut self, token: RunToken<'_, K, T>) {
         let Some(token) = self.by_share(token) else { return };
+        // SAFETY: we hold the token of a live group.
+        let class = self.core().settings.shares.class(unsafe { token.group().key() });
+        let before = self.post().counters.ended();
         self.turn(token);
         while let Some(Kind::Group(link)) = self.again.take().map(Unit::open) {
             // SAFETY: the unit stood for the token of the group that ran just now.
             self.turn(unsafe { RunToken::new(link.cast(), &self.core().front.ready) });
         }
         self.rounds = 1;
+        if class == Class::Bulk {
+            self.post().counters.add_bulk(before);
+        }
     }
 
     /// Where groups have weights or classes: how many batches the group has in this round. `None`: it is of the bulk class, and waits

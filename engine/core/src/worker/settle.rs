@@ -57,6 +57,12 @@ pub(crate) struct Settled {
 }
 
 impl Settled {
+    /// Attempts that failed, for good or not.
+    #[inline(always)]
+    pub(crate) fn failures(&self) -> u32 {
+        self.removed - self.done + self.retries
+    }
+
     fn halt(&mut self, failure: Failure) {
         self.next = self.next.and(Next::HaltGroup);
         self.halted = Some(Box::new(failure));

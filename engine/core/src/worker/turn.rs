@@ -87,9 +87,14 @@ where
             return self.hand().lay_down();
         }
         let group = token.group();
-        // SAFETY: we hold the token, and this is the one reference.
-        let head = unsafe { group.head() };
-        match self.dispatch(group, head, most) {
+        // SAFETY: we hold the token, and put the head back below.
+        let mut head = unsafe { group.head_end() };
+        let begun = self.begin_dispatch(group, head, most);
+        let settled = self.dispatch(group, &mut head, most);
+        // SAFETY: as above.
+        unsafe { group.set_head(head) };
+        self.end_dispatch(group, begun, settled.as_ref().err());
+        match settled {
             Ok(done) => {
                 if tracked {
                     self.tell_tickets(group, done, done);
@@ -106,6 +111,9 @@ where
                 if after.is_idle() {
                     token.gone();
                 } else {
+                    if done > 0 {
+                        head.set_stamp(self.pace.now);
+                    }
                     self.go_on(token, after, count > done, since);
                 }
             }
@@ -144,9 +152,14 @@ where
         }
         // After the word, as in `turn`.
         add(&counters.done, u64::from(settled.done));
-        add(&counters.failed, u64::from(settled.removed - settled.done));
-        add(&counters.retries, u64::from(settled.retries));
+        if settled.failures() > 0 {
+            self.note_failures(token.as_ptr(), settled);
+        }
         self.relieve(token.as_ptr(), after);
+        if !after.is_idle() && settled.removed > 0 {
+            // SAFETY: we hold the token.
+            unsafe { group.head_end() }.set_stamp(self.pace.now);
+        }
         match settled.next {
             Next::HaltGroup => {
                 if let Some(token) = self.answer(token) {
@@ -191,7 +204,7 @@ where
             return;
         }
         // SAFETY: we hold the token.
-        let head = unsafe { token.group().head() };
+        let mut head = unsafe { token.group().head_end() };
         if head.trouble().is_some() {
             // A task that stood behind a retried one is held, and its wait is over by now.
             self.queue(token.rest());
@@ -236,6 +249,7 @@ where
         let mut trouble = None;
         let marked = head.trouble().is_some();
         if marked {
+            self.hand().note_attempt(head.trouble().as_deref());
             // What is settled before the call lies apart: a group without trouble has no part in it.
             let mut before = Settled::default();
             planned = self.resolve_held(key, head, most, &mut before);
