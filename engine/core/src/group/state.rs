@@ -89,6 +89,16 @@ impl State {
     pub(crate) const fn is_halted(self) -> bool {
         self.0 & HALTED != 0
     }
+    /// CALLED or TRACKED: a turn has more to do than to run tasks.
+    #[inline(always)]
+    pub(crate) const fn wants_care(self) -> bool {
+        self.0 & (CALLED | TRACKED) != 0
+    }
+    /// No task, and nothing else to say but the sequence.
+    #[inline(always)]
+    pub(crate) const fn is_bare(self) -> bool {
+        self.0 & (COUNT | FLAGS | TRACKED) == 0
+    }
     /// The token holder is to ask the table of held groups what is wanted.
     #[inline(always)]
     pub(crate) const fn is_called(self) -> bool {

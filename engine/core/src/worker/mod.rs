@@ -9,6 +9,7 @@
 
 pub(crate) mod admit;
 pub(crate) mod answer;
+mod dispatch;
 pub(crate) mod idle;
 pub(crate) mod lend;
 pub(crate) mod look;
@@ -65,8 +66,8 @@ pub(crate) struct Worker<K, T, W: Work<K, T>> {
     pub(crate) scratch: Scratch<K, T, W::State>,
     pub(crate) outcomes: Vec<Outcome>,
     pub(crate) endings: Endings,
-    /// What was settled of a group in trouble before its handler was called.
-    before: settle::Settled,
+    /// What came of a dispatch that did not simply end; before the call of the handler, what was settled until then.
+    settled: settle::Settled,
     /// Groups that a look made busy, on their way to the row.
     fresh: Vec<Unit>,
     /// The engine has a flush interval.
@@ -125,7 +126,7 @@ where
             scratch: Scratch::new(),
             outcomes: Vec::new(),
             endings: Vec::new(),
-            before: settle::Settled::default(),
+            settled: settle::Settled::default(),
             fresh: Vec::with_capacity(1_024),
             lingers,
             waits: Vec::new(),

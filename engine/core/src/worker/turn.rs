@@ -13,26 +13,19 @@
 //! | the group is wanted (CALLED) | where the table of held groups says (worker/answer.rs) |
 //! | the engine is halted | nowhere: nothing runs any more, close walks the blocks |
 
-use std::{
-    hash::Hash,
-    mem::MaybeUninit,
-    panic::{AssertUnwindSafe, catch_unwind},
-    ptr::NonNull,
-    time::Duration,
-};
+use std::{hash::Hash, ptr::NonNull, time::Duration};
 
 use super::{
     Worker,
-    settle::{Next, Settled, settle},
+    settle::{Next, Settled},
 };
 use crate::{
     group::{
-        block::{Block, Group, Place},
-        ring::End,
+        block::{Group, Place},
         state::State,
         token::RunToken,
     },
-    handler::{Budget, Phase, Turn, Work},
+    handler::Work,
     outcome::Failure,
     time::timers::Entry,
     wait::check::WaitHost,
@@ -55,33 +48,23 @@ where
             token.gone();
             return;
         }
-        let mut token = token;
-        let mut state = token.group().word.load();
-        if state.is_called() {
-            match self.answer(token) {
-                Some(ours) => token = ours,
-                None => return self.hand().lay_down(),
-            }
-            state = token.group().word.load();
-        }
-        let count = state.count();
-        let mut most = count.min(core.settings.batch);
-        let tracked = state.is_tracked();
-        if tracked {
-            most = self.reach_tickets(token.group(), most);
-        }
-        let limited = core.is_limited();
-        if limited {
-            match self.admit(token, most) {
-                Some((ours, tasks)) => (token, most) = (ours, tasks),
+        let state = token.group().word.load();
+        let mut plan = Plan { token, count: state.count(), tracked: false, most: 0 };
+        plan.most = plan.count.min(core.settings.batch);
+        // One look for all that most groups never have: somebody wants the group, a ticket, a limit.
+        let special = state.wants_care() || core.is_limited();
+        if special {
+            match self.prepare(plan, state) {
+                Some(prepared) => plan = prepared,
                 None => return self.hand().lay_down(),
             }
         }
+        let Plan { token, count, most, tracked } = plan;
         let since =
             if self.lingers { (core.front.ready.clock.now() / 1_000_000) as u32 } else { 0 };
         if W::LEASES {
             self.lend(token, most, count, since);
-            if limited {
+            if special {
                 self.leave();
             }
             return self.hand().lay_down();
@@ -90,39 +73,85 @@ where
         // SAFETY: we hold the token, and put the head back below.
         let mut head = unsafe { group.head_end() };
         let begun = self.begin_dispatch(group, head, most);
-        let settled = self.dispatch(group, &mut head, most);
+        let clean = self.dispatch(group, &mut head, most);
         // SAFETY: as above.
         unsafe { group.set_head(head) };
-        self.end_dispatch(group, begun, settled.as_ref().err());
-        match settled {
-            Ok(done) => {
+        match clean {
+            Some(done) => {
+                self.end_dispatch(group, begun, None);
                 if tracked {
                     self.tell_tickets(group, done, done);
                 }
                 let after = group.word.settle(done);
-                if after.is_tracked() {
-                    core.tell_watchers(group, after);
-                }
                 // The counters of ended tasks come after the word, so that who sees them all sees every group at rest.
                 let counters = &self.post().counters;
                 add(&counters.turns, 1);
                 add(&counters.done, u64::from(done));
-                self.relieve(token.as_ptr(), after);
-                if after.is_idle() {
+                if after.is_bare() {
                     token.gone();
                 } else {
-                    if done > 0 {
-                        head.set_stamp(self.pace.now);
-                    }
-                    self.go_on(token, after, count > done, since);
+                    self.end_clean(token, after, done, count, since);
                 }
             }
-            Err(settled) => self.end_troubled(token, &settled, count > settled.removed, since),
+            None => {
+                let settled = std::mem::take(&mut self.settled);
+                self.end_dispatch(group, begun, Some(&settled));
+                self.end_troubled(token, &settled, count > settled.removed, since);
+            }
         }
-        if limited {
+        if special {
             self.leave();
         }
         self.hand().lay_down();
+    }
+
+    /// What the engine's owner wants of the group, its tickets, and the limits. `None`: it does not run now.
+    #[cold]
+    #[inline(never)]
+    fn prepare<'e>(&mut self, plan: Plan<'e, K, T>, state: State) -> Option<Plan<'e, K, T>> {
+        let core = self.core();
+        let mut plan = plan;
+        let mut state = state;
+        if state.is_called() {
+            plan.token = self.answer(plan.token)?;
+            state = plan.token.group().word.load();
+        }
+        plan.count = state.count();
+        plan.most = plan.count.min(core.settings.batch);
+        plan.tracked = state.is_tracked();
+        if plan.tracked {
+            plan.most = self.reach_tickets(plan.token.group(), plan.most);
+        }
+        if core.is_limited() {
+            (plan.token, plan.most) = self.admit(plan.token, plan.most)?;
+        }
+        Some(plan)
+    }
+
+    /// After a dispatch whose tasks are all done: the group has more of them, or its word says more than their number.
+    #[inline(never)]
+    fn end_clean(
+        &mut self,
+        token: RunToken<'_, K, T>,
+        after: State,
+        done: u32,
+        count: u32,
+        since: u32,
+    ) {
+        let core = self.core();
+        if after.is_tracked() {
+            core.tell_watchers(token.group(), after);
+        }
+        self.relieve(token.as_ptr(), after);
+        if after.is_idle() {
+            token.gone();
+            return;
+        }
+        if done > 0 {
+            // SAFETY: we hold the token.
+            unsafe { token.group().head_end() }.set_stamp(self.pace.now);
+        }
+        self.go_on(token, after, count > done, since);
     }
 
     /// A dispatch that did not simply end with all its tasks done.
@@ -233,107 +262,15 @@ where
         core.front.ready.call_keeper(call);
         core.fetch_if_called(group);
     }
-
-    /// Calls the handler for up to `most` tasks. `Ok`: that is how many are done, and there is nothing else to settle.
-    #[inline(always)]
-    fn dispatch(
-        &mut self,
-        group: &Group<K, T>,
-        head: &mut End<T>,
-        most: u32,
-    ) -> Result<u32, Settled> {
-        let core = self.core();
-        // SAFETY: we hold the token of a live group.
-        let key = unsafe { group.key() };
-        let mut planned = most;
-        let mut trouble = None;
-        let marked = head.trouble().is_some();
-        if marked {
-            self.hand().note_attempt(head.trouble().as_deref());
-            // What is settled before the call lies apart: a group without trouble has no part in it.
-            let mut before = Settled::default();
-            planned = self.resolve_held(key, head, most, &mut before);
-            if planned == 0 {
-                return Err(before);
-            }
-            trouble = head.trouble().take();
-            self.before = before;
-        }
-        debug_assert!(self.outcomes.is_empty(), "whoever settles a batch empties it");
-        let mut turn = Turn {
-            key,
-            head,
-            pool: &mut self.pool,
-            trouble: trouble.as_deref(),
-            planned,
-            budget: Budget {
-                clock: &core.front.ready.clock,
-                most: &core.settings.budget,
-                started: None,
-            },
-            status: &core.front.status,
-            word: &group.word,
-            phase: Phase::Between,
-            done: 0,
-            failed: None,
-            outcomes: &mut self.outcomes,
-            batched: false,
-            endings: &mut self.endings,
-        };
-        // SAFETY: this block belongs to an engine with this kind of work, so its state is of this type.
-        let state =
-            unsafe { NonNull::from(group).cast::<Block<K, T, W::State>>().as_ref() }.state();
-        let run = catch_unwind(AssertUnwindSafe(|| {
-            if !group.is_open() {
-                turn.phase = Phase::Batch;
-                // SAFETY: we hold the token; the slot is empty.
-                unsafe { open(&core.work, key, state) };
-                group.set_open(true);
-                turn.phase = Phase::Between;
-            }
-            // SAFETY: we hold the token and the state is open.
-            core.work.run(unsafe { (*state).assume_init_mut() }, &mut turn);
-        }));
-        if run.is_ok() && !turn.batched && turn.failed.is_none() && !marked {
-            return Ok(turn.done);
-        }
-        let panicked = run.err().map(|payload| (payload, group.is_open()));
-        let mut settled =
-            if marked { std::mem::take(&mut self.before) } else { Settled::default() };
-        // A copy, since the turn still borrows the original; only a failure comes here.
-        let marks = trouble.clone();
-        // Part by part into another place: so the turn of a dispatch that simply ends can live in registers.
-        let mut turn = Turn {
-            key: turn.key,
-            head: turn.head,
-            pool: turn.pool,
-            trouble: turn.trouble,
-            planned: turn.planned,
-            budget: turn.budget,
-            status: turn.status,
-            word: turn.word,
-            phase: turn.phase,
-            done: turn.done,
-            failed: turn.failed,
-            outcomes: turn.outcomes,
-            batched: turn.batched,
-            endings: turn.endings,
-        };
-        let random = &mut self.random;
-        let marks = settle(&core.settings, &mut turn, panicked, marks, random, &mut settled);
-        *head.trouble() = marks;
-        Err(settled)
-    }
 }
 
-/// Opens the state of a group.
-///
-/// # Safety
-/// The slot is the caller's, and empty.
-#[cold]
-#[inline(never)]
-unsafe fn open<K, T, W: Work<K, T>>(work: &W, key: &K, state: *mut MaybeUninit<W::State>) {
-    let opened = work.open(key);
-    // SAFETY: the caller's promise.
-    unsafe { (*state).write(opened) };
+/// What a turn is to do.
+struct Plan<'e, K, T> {
+    token: RunToken<'e, K, T>,
+    /// Tasks of the group.
+    count: u32,
+    /// Tasks of this dispatch, at most.
+    most: u32,
+    /// Some of them may have tickets.
+    tracked: bool,
 }
