@@ -76,7 +76,13 @@ pub(crate) struct Budget<'a> {
     pub(crate) started: Option<u64>,
 }
 
-impl Budget<'_> {
+impl<'a> Budget<'a> {
+    /// A dispatch that has not begun.
+    #[inline(always)]
+    pub(crate) fn new(clock: &'a Arc<dyn Clock>, most: &'a Duration) -> Self {
+        Self { clock, most, started: None }
+    }
+
     /// Tasks until the next check, when so many are done.
     #[inline(always)]
     fn until_check(done: u32) -> u32 {

@@ -11,7 +11,8 @@ use std::{
 };
 
 use bgrp::{
-    Class, Engine, Failure, Histogram, OnExhausted, Outcome, Retry, Timing, VirtualClock, Workers,
+    Class, Engine, Failure, Histogram, OnExhausted, Outcome, Retry, Sim, Timing, VirtualClock,
+    Workers,
 };
 use common::{Count, LONG, Latch, MS, Rng, lock, until, watch};
 
@@ -187,22 +188,27 @@ fn lanes_that_are_gone_still_count() {
     }
 }
 
-#[test]
-fn histograms_hold_every_dispatch_and_tell_its_time() {
-    // The handler moves the clock: what a dispatch takes, and how long the next one has waited, is known exactly.
+/// One worker whose tasks say how long they take: the handler moves the clock.
+fn moves_the_clock(unit: fn(u64) -> Duration) -> Sim<u64, u64> {
     let clock: Arc<Mutex<Option<VirtualClock>>> = Arc::default();
     let moved = clock.clone();
-    let mut sim = Engine::<u64, u64>::builder()
+    let sim = Engine::<u64, u64>::builder()
         .workers(Workers::fixed(1))
         .timing(Timing::EveryDispatch)
         .batch_size(1)
         .task_handler(move |(), task| {
-            let clock = lock(&moved);
-            clock.as_ref().expect("set below").advance(Duration::from_micros(**task));
+            lock(&moved).as_ref().expect("set below").advance(unit(**task));
         })
         .build_sim(7)
         .expect("valid settings");
     *lock(&clock) = Some(sim.clock());
+    sim
+}
+
+#[test]
+fn histograms_hold_every_dispatch_and_tell_its_time() {
+    // The handler moves the clock: what a dispatch takes, and how long the next one has waited, is known exactly.
+    let mut sim = moves_the_clock(Duration::from_micros);
     let mut rng = Rng(4);
     let mut exact = Histogram::new();
     for _ in 0..40 {
@@ -227,18 +233,7 @@ fn histograms_hold_every_dispatch_and_tell_its_time() {
 
 #[test]
 fn a_group_that_waits_behind_another_one_has_waited_as_long_as_that_took() {
-    let clock: Arc<Mutex<Option<VirtualClock>>> = Arc::default();
-    let moved = clock.clone();
-    let mut sim = Engine::<u64, u64>::builder()
-        .workers(Workers::fixed(1))
-        .timing(Timing::EveryDispatch)
-        .batch_size(1)
-        .task_handler(move |(), task| {
-            lock(&moved).as_ref().expect("set below").advance(Duration::from_millis(**task));
-        })
-        .build_sim(7)
-        .expect("valid settings");
-    *lock(&clock) = Some(sim.clock());
+    let mut sim = moves_the_clock(Duration::from_millis);
     // Three tasks of one group: none waits longer than since the one before.
     for _ in 0..3 {
         sim.submit(1, 50).expect("room");

@@ -5,7 +5,7 @@ mod common;
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, Mutex, OnceLock, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
         mpsc::{Sender, channel},
     },
@@ -18,19 +18,46 @@ use bgrp::{
 };
 use common::{LONG, MS, Rng, WANTED, lock, quiet, scale, watch};
 
+/// How a handler finds its own engine, which is made after it.
+struct Own<K, T>(Arc<OnceLock<Weak<Engine<K, T>>>>);
+
+impl<K, T> Own<K, T> {
+    fn engine(&self) -> Arc<Engine<K, T>> {
+        self.0.get().and_then(Weak::upgrade).expect("the engine lives")
+    }
+
+    fn known(&self, engine: Engine<K, T>) -> Arc<Engine<K, T>> {
+        let engine = Arc::new(engine);
+        assert!(self.0.set(Arc::downgrade(&engine)).is_ok(), "one engine");
+        engine
+    }
+}
+
+impl<K, T> Clone for Own<K, T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K, T> Default for Own<K, T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
 /// A task that is a piece of program.
 type Job = Box<dyn FnOnce(&Program) + Send>;
 
 /// What jobs may use: their engine, and tickets by name.
 #[derive(Default)]
 struct Program {
-    engine: OnceLock<std::sync::Weak<Engine<String, Job>>>,
+    own: Own<String, Job>,
     tickets: Mutex<HashMap<String, Ticket>>,
 }
 
 impl Program {
     fn engine(&self) -> Arc<Engine<String, Job>> {
-        self.engine.get().and_then(std::sync::Weak::upgrade).expect("the engine lives")
+        self.own.engine()
     }
 
     fn ticket(&self, name: &str) -> Ticket {
@@ -52,9 +79,7 @@ fn program(workers: usize) -> (Arc<Engine<String, Job>>, Arc<Program>) {
         })
         .build()
         .unwrap();
-    let engine = Arc::new(engine);
-    program.engine.set(Arc::downgrade(&engine)).unwrap();
-    (engine, program)
+    (program.own.known(engine), program)
 }
 
 fn key(n: usize) -> String {
@@ -498,7 +523,7 @@ fn a_full_group_known_as_such_is_called_the_own_one() {
 #[test]
 fn a_wait_that_would_hold_the_last_permit_is_refused_and_others_are_not() {
     quiet();
-    let cell: Arc<OnceLock<std::sync::Weak<Engine<u64, u64>>>> = Arc::default();
+    let cell = Own::default();
     let (report, heard) = channel();
     let its = cell.clone();
     let both = Arc::new(std::sync::Barrier::new(2));
@@ -507,7 +532,7 @@ fn a_wait_that_would_hold_the_last_permit_is_refused_and_others_are_not() {
         .in_flight(2)
         .task_handler(move |_, task| {
             if **task < 2 {
-                let engine = its.get().and_then(std::sync::Weak::upgrade).unwrap();
+                let engine = its.engine();
                 both.wait();
                 let child = engine.submit_tracked(100 + **task, 9).unwrap();
                 report.send(child.wait()).unwrap();
@@ -515,8 +540,7 @@ fn a_wait_that_would_hold_the_last_permit_is_refused_and_others_are_not() {
         })
         .build()
         .unwrap();
-    let engine = Arc::new(engine);
-    cell.set(Arc::downgrade(&engine)).unwrap();
+    let engine = cell.known(engine);
     let _watch = watch("permits", &engine);
     engine.submit(0, 0).unwrap();
     engine.submit(1, 1).unwrap();
@@ -616,14 +640,14 @@ fn a_halt_ends_the_waits_of_handlers_and_close_comes_back() {
 #[test]
 fn a_group_that_is_halted_ends_the_waits_of_handlers_for_it() {
     quiet();
-    let cell: Arc<OnceLock<std::sync::Weak<Engine<u64, u64>>>> = Arc::default();
+    let cell = Own::default();
     let (report, heard) = channel();
     let (its, waits) = (cell.clone(), Arc::new(AtomicBool::new(false)));
     let engine = Engine::<u64, u64>::builder()
         .workers(Workers::fixed(3))
         .on_exhausted(OnExhausted::halt_group())
         .task_handler(move |_, task| {
-            let engine = its.get().and_then(std::sync::Weak::upgrade).unwrap();
+            let engine = its.engine();
             match **task {
                 0 => {
                     let behind = engine.submit_tracked(1, 5).unwrap();
@@ -642,8 +666,7 @@ fn a_group_that_is_halted_ends_the_waits_of_handlers_for_it() {
         })
         .build()
         .unwrap();
-    let engine = Arc::new(engine);
-    cell.set(Arc::downgrade(&engine)).unwrap();
+    let engine = cell.known(engine);
     let _watch = watch("a halted group", &engine);
     engine.submit(1, 1).unwrap();
     engine.submit(2, 0).unwrap();

@@ -1,6 +1,5 @@
 //! Admission: which groups may be dispatched while the whole engine is limited in flight, by a rate, or by a downstream that
-//! said "not now". One queue for all three, first in, first out
-//! within a class (flow/share.rs).
+//! said "not now". One queue for all three, first in, first out within a class (flow/share.rs).
 //!
 //! No worker ever waits here: a group that may not run leaves its run token in the queue, and the worker takes the next unit.
 //!
@@ -15,8 +14,8 @@
 //! * **I1** permits in use = grants that wait to be run + dispatches admitted and not left. They are taken and given back
 //!   under the lock, and an [`Admitted`] cannot be copied. Test: `f2_permits.rs`, in every build with assertions.
 //! * **I2** While the queue is not empty nobody enters past it, so permits are first come, first served.
-//! * **I3** While the queue is not empty either a dispatch is under way that will leave, or an alarm is set for the time at
-//!   which the first of the queue can go.
+//! * **I3** While the queue is not empty a dispatch is under way that will leave, or a grant waits to be run, or an alarm is set for
+//!   the time at which the first of the queue can go.
 //!
 //! The lock is a leaf: nothing is called and no other lock taken under it. Without limits an engine pays one relaxed load a
 //! dispatch; with them, two short locks a dispatch.

@@ -378,11 +378,8 @@ impl<K, T> Records<K, T> for Ring<K, T> {
 
     #[inline]
     unsafe fn key(&self, position: u64) -> &K {
-        let Reader { cells, mask } = self.reader();
-        // SAFETY: the mask keeps the index below the number of cells.
-        let cell = unsafe { cells.get_unchecked((position & mask) as usize) };
         // SAFETY: the caller's promise: published by key, and not taken.
-        cell.key.with(|key| unsafe { (*key).assume_init_ref() })
+        self.cell(position).key.with(|key| unsafe { (*key).assume_init_ref() })
     }
 
     #[inline]

@@ -111,11 +111,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             pool,
             trouble: None,
             planned: leased.tasks,
-            budget: Budget {
-                clock: &self.front.ready.clock,
-                most: &self.settings.budget,
-                started: None,
-            },
+            budget: Budget::new(&self.front.ready.clock, &self.settings.budget),
             status: &self.front.status,
             word: &group.word,
             phase: Phase::Between,

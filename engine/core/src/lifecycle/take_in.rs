@@ -111,8 +111,7 @@ where
                             let deadline = now + settings.flush.as_nanos() as u64;
                             let entry = Entry::Linger(group, sequence, deadline);
                             let refuses = || self.front.status.refuses();
-                            let call = self.timers.add([(deadline, entry)], refuses);
-                            self.front.ready.call_keeper(call);
+                            self.put_in_timer([(deadline, entry)], refuses);
                         }
                         None => ready.push(token(group)),
                     }

@@ -35,20 +35,17 @@ where
         let now = core.front.ready.clock.now();
         let shard = core.front.shard_of(token.group().hash());
         let group = token.as_ptr();
-        // The group goes on with its round (weights). Or, were engine code to panic between, a permit that nobody else gives back.
-        let kept = self.admitted.take();
         if core.group_rates.is_active() {
             let rates = &core.group_rates;
             let setting = rates.setting();
             let (most, at) = rates.ready_at(shard, group.addr().get(), tasks);
             if at > now {
                 // Others need its permit meanwhile.
-                self.forgo_all(group, kept);
+                self.forgo(group);
                 token.group().set_place(Place::GroupRate);
                 let entry = Entry::Rate(token.rest(), at);
                 // Where the rate was changed meanwhile, it asks again at once.
-                let call = core.timers.add([(at, entry)], || rates.setting() != setting);
-                core.front.ready.call_keeper(call);
+                core.put_in_timer([(at, entry)], || rates.setting() != setting);
                 core.fetch_if_called(group);
                 return None;
             }
@@ -60,7 +57,8 @@ where
             let class = core.settings.shares.class(unsafe { group.as_ref().key() });
             token.group().set_place(Place::Admission);
             let mut ready = Chain::default();
-            let entered = match kept {
+            // The group goes on with its round (weights). Or, were engine code to panic between, a permit that nobody else gives back.
+            let entered = match self.admitted.take() {
                 Some(kept) => core.admission.renew(token, kept, class, tasks, now, &mut ready),
                 None => core.admission.enter(token, class, tasks, now),
             };
@@ -94,10 +92,8 @@ where
     #[cold]
     #[inline(never)]
     pub(crate) fn leave(&mut self) {
-        if self.again.is_none()
-            && let Some(admitted) = self.admitted.take()
-        {
-            self.give_back(Some(admitted), Feedback::default());
+        if self.again.is_none() {
+            self.give_up_permit();
         }
     }
 
@@ -124,14 +120,7 @@ where
     #[cold]
     #[inline(never)]
     pub(crate) fn forgo(&mut self, group: NonNull<Group<K, T>>) {
-        let kept = self.admitted.take();
-        self.forgo_all(group, kept);
-    }
-
-    fn forgo_all(&self, group: NonNull<Group<K, T>>, kept: Option<Admitted>) {
-        if let Some(kept) = kept {
-            self.give_back(Some(kept), Feedback::default());
-        }
+        self.give_up_permit();
         let core = self.core();
         if core.admission.is_active() {
             core.change_limits(|now, ready| core.admission.forgo(group, now, ready));
@@ -146,11 +135,21 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         self.admission.is_active() || self.group_rates.is_active()
     }
 
+    /// Puts entries with their deadlines in ns into the timer, and sees to it that somebody keeps the time. `hurry`: see
+    /// [`Timers::add`](crate::time::timers::Timers::add).
+    pub(crate) fn put_in_timer(
+        &self,
+        entries: impl IntoIterator<Item = (u64, Entry<K, T>)>,
+        hurry: impl FnOnce() -> bool,
+    ) {
+        let call = self.timers.add(entries, hurry);
+        self.front.ready.call_keeper(call);
+    }
+
     /// Puts the alarm of admission into the timer.
     pub(crate) fn set_alarm(&self, alarm: Alarm) {
         if let Alarm(Some(at)) = alarm {
-            let call = self.timers.add([(at, Entry::Alarm(at))], || false);
-            self.front.ready.call_keeper(call);
+            self.put_in_timer([(at, Entry::Alarm(at))], || false);
         }
     }
 

@@ -241,8 +241,7 @@ where
             return;
         }
         let core = self.core();
-        let call = core.timers.add(self.waits.drain(..), || core.front.status.refuses());
-        core.front.ready.call_keeper(call);
+        core.put_in_timer(self.waits.drain(..), || core.front.status.refuses());
     }
 
     /// Adds up the backlog. `false`: the engine holds all the tasks it may.

@@ -138,20 +138,28 @@ where
         count: u32,
         since: u32,
     ) {
+        self.spread(&token, after, done);
+        if after.is_idle() {
+            token.gone();
+        } else {
+            self.go_on(token, after, count > done, since);
+        }
+    }
+
+    /// The word of the group was settled, `removed` tasks of it, and the counters after it: whoever waits for that hears of it.
+    fn spread(&self, token: &RunToken<'_, K, T>, after: State, removed: u32) {
         let core = self.core();
         if after.is_tracked() {
             core.tell_watchers(token.group(), after);
         }
-        self.relieve(token.as_ptr(), after);
-        if after.is_idle() {
-            token.gone();
-            return;
+        if after.is_full() && after.count() <= core.settings.low_mark() {
+            // It is open again.
+            core.relieve(token.as_ptr());
         }
-        if done > 0 {
+        if !after.is_idle() && removed > 0 {
             // SAFETY: we hold the token.
             unsafe { token.group().head_end() }.set_stamp(self.pace.now);
         }
-        self.go_on(token, after, count > done, since);
     }
 
     /// A dispatch that did not simply end with all its tasks done.
@@ -176,26 +184,18 @@ where
             self.tell_tickets(group, settled.removed, settled.done);
         }
         let after = group.word.settle(settled.removed);
-        if after.is_tracked() {
-            core.tell_watchers(group, after);
-        }
         // After the word, as in `turn`.
         add(&counters.done, u64::from(settled.done));
         if settled.failures() > 0 {
             self.note_failures(token.as_ptr(), settled);
         }
-        self.relieve(token.as_ptr(), after);
-        if !after.is_idle() && settled.removed > 0 {
-            // SAFETY: we hold the token.
-            unsafe { group.head_end() }.set_stamp(self.pace.now);
-        }
+        self.spread(&token, after, settled.removed);
         match settled.next {
             Next::HaltGroup => {
                 if let Some(token) = self.answer(token) {
                     // Somebody resumed it meanwhile.
                     self.queue(token.rest());
                 }
-                core.poke_waits();
             }
             Next::HaltEngine => {
                 token.gone();
@@ -208,15 +208,6 @@ where
         }
         if settled.throttled > 0 {
             self.leave_throttled(u64::from(settled.throttled) * 1_000_000);
-        }
-    }
-
-    /// A full group that holds few tasks now is open again. Its token may be gone.
-    #[inline(always)]
-    fn relieve(&self, group: NonNull<Group<K, T>>, after: State) {
-        let core = self.core();
-        if after.is_full() && after.count() <= core.settings.low_mark() {
-            core.relieve(group);
         }
     }
 
@@ -258,8 +249,7 @@ where
         token.group().set_place(Place::BackOff);
         let group = token.as_ptr();
         let entry = Entry::BackOff(token.rest(), deadline);
-        let call = core.timers.add([(deadline, entry)], || false);
-        core.front.ready.call_keeper(call);
+        core.put_in_timer([(deadline, entry)], || false);
         core.fetch_if_called(group);
     }
 }
