@@ -14,16 +14,21 @@ use std::{
 use axum::{
     Json, Router,
     body::Bytes,
-    extract::{DefaultBodyLimit, Request, State, rejection::BytesRejection},
+    extract::{DefaultBodyLimit, State, rejection::BytesRejection},
     http::StatusCode,
-    middleware::{self, Next},
-    response::Response,
+    middleware,
     routing::{get, post},
 };
 use bgrp::{Engine, SubmitReason};
 use serde_json::{Value, json};
 
-use crate::{lines, notification::Notification, refusal::Refusal, watch};
+use crate::{
+    answers::{self, Answers},
+    lines,
+    notification::Notification,
+    refusal::Refusal,
+    watch,
+};
 
 /// What all requests share.
 pub(crate) struct App {
@@ -84,7 +89,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     let ways_in = Router::new()
         .route("/notifications", post(one).layer(DefaultBodyLimit::max(ONE)))
         .route("/notifications/lines", post(lines::many).layer(DefaultBodyLimit::max(MANY)))
-        .layer(middleware::from_fn_with_state(app.clone(), count));
+        .layer(middleware::from_fn_with_state(app.clone(), answers::count));
     Router::new()
         .merge(ways_in)
         .route("/metrics", get(watch::metrics))
@@ -113,27 +118,4 @@ pub(crate) fn whole(body: Result<Bytes, BytesRejection>) -> Result<Bytes, Refusa
         );
         Refusal::new(rejection.status(), "body", message)
     })
-}
-
-async fn count(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let response = next.run(request).await;
-    app.answers.count(response.status());
-    response
-}
-
-/// How many answers of each status were given.
-#[derive(Debug, Default)]
-pub(crate) struct Answers([AtomicU64; 7]);
-
-const STATUS: [&str; 7] = ["202", "207", "400", "413", "429", "503", "other"];
-
-impl Answers {
-    fn count(&self, status: StatusCode) {
-        let at = STATUS.iter().position(|name| *name == status.as_str());
-        self.0[at.unwrap_or(STATUS.len() - 1)].fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn read(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        STATUS.into_iter().zip(self.0.iter().map(|counter| counter.load(Relaxed)))
-    }
 }

@@ -111,11 +111,12 @@ pub(crate) async fn run(args: &[String]) -> Result<bool, Error> {
 
     let by =
         if wrk { "wrk" } else { "the example's own client (wrk is not installed or not wanted)" };
-    println!("first run: {CONNECTIONS} connections by {by}, SIGTERM after {seconds:?} of load");
     // Half a second to drain: too short for what a limited merchant has waiting, so that something is left.
     let mut short = vec!["--drain", "0.5"];
     short.extend(&rest);
     let service = Service::start(downstream, dir, &short).await?;
+    let url = &service.url;
+    println!("first run: {CONNECTIONS} connections by {by} to {url}, SIGTERM after {seconds:?}");
     let load = Load::start(&service.url, dir, wrk)?;
     tokio::time::sleep(seconds).await;
     let (first, first_ok, stopped) = service.stop().await?;

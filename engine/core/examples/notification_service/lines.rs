@@ -16,7 +16,7 @@ use axum::{
 use bgrp::SubmitReason;
 use serde_json::{Value, json};
 
-use crate::{api, api::App, notification::Notification, refusal::Refusal};
+use crate::{answers::Word, api, api::App, notification::Notification, refusal::Refusal};
 
 /// 202 when every line was accepted, 207 with an answer for each line that was not.
 pub(crate) async fn many(
@@ -40,9 +40,13 @@ pub(crate) async fn many(
             }
         }
     }
-    let status = if refused.is_empty() { StatusCode::ACCEPTED } else { StatusCode::MULTI_STATUS };
+    let all = refused.is_empty();
+    let status = if all { StatusCode::ACCEPTED } else { StatusCode::MULTI_STATUS };
     let answer = json!({ "accepted": accepted, "refused": refused });
     let mut response = (status, Json(answer)).into_response();
+    if !all {
+        response.extensions_mut().insert(Word("some_lines"));
+    }
     if let Some(seconds) = again_after {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }

@@ -135,7 +135,7 @@ async fn client(url: String, number: u64) -> (Seen, Vec<f64>) {
     let client = Client::builder(TokioExecutor::new()).build_http::<Body>();
     let mut merchants: Vec<(String, u64)> = match number {
         0 => vec![("hot".to_owned(), 1)],
-        1 => vec![("broken".to_owned(), 1)],
+        1 => (0..8).map(|n| (format!("broken_{n}"), 1)).collect(),
         _ => (0..3).map(|n| (format!("merchant_{}", number * 3 + n), 1)).collect(),
     };
     let (mut seen, mut times) = (Seen::default(), Vec::new());

@@ -12,7 +12,7 @@
 //! | `api`, `lines` | one notification by POST, or many as JSON lines |
 //! | `refusal` | which answer for which reason |
 //! | `delivery`, `push` | the engine, and the call that it makes |
-//! | `watch` | `/metrics`, `/health`, `/ready`, `/stuck`, `/groups` |
+//! | `answers`, `watch` | `/metrics`, `/health`, `/ready`, `/stuck`, `/groups` |
 //! | `serve`, `signal`, `drain` | the life of the process: start, signal, drain, report |
 //! | `downstream`, `demo`, `load` | not for a service: a stand-in, and the job that shows it all |
 //!
@@ -23,6 +23,7 @@
 //! curl -i 127.0.0.1:8080/notifications -d '{"id":"1","merchant":"1001","kind":"paid","title":"12 EUR from Ada"}'
 //! ```
 
+mod answers;
 mod api;
 mod delivery;
 mod demo;

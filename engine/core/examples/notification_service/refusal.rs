@@ -17,7 +17,7 @@ use axum::{
 use bgrp::SubmitReason;
 use serde::Serialize;
 
-use crate::notification::Invalid;
+use crate::{answers::Word, notification::Invalid};
 
 /// An answer that is not "accepted".
 #[derive(Clone, Debug, Serialize)]
@@ -93,6 +93,7 @@ impl From<SubmitReason> for Refusal {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let mut response = (self.status, Json(&self)).into_response();
+        response.extensions_mut().insert(Word(self.error));
         let headers = response.headers_mut();
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));

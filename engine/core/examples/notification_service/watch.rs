@@ -21,11 +21,11 @@ use crate::{api::App, refusal::Refusal};
 /// For Prometheus: the engine's figures, and the answers of this service.
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
     let mut page = app.engine.stats().to_prometheus() + &app.engine.histograms().to_prometheus();
-    page.push_str("# HELP notification_answers_total Answers to notifications, by status.\n");
+    page.push_str("# HELP notification_answers_total Answers to notifications, by their word.\n");
     page.push_str("# TYPE notification_answers_total counter\n");
-    for (status, count) in app.answers.read() {
+    for (answer, count) in app.answers.read() {
         // Writing to a string does not fail.
-        let _ = writeln!(page, "notification_answers_total{{status=\"{status}\"}} {count}");
+        let _ = writeln!(page, "notification_answers_total{{answer=\"{answer}\"}} {count}");
     }
     let accepted = app.accepted.load(Relaxed);
     page.push_str("# HELP notification_accepted_total Notifications that were accepted.\n");
