@@ -44,18 +44,18 @@ fn binary() -> PathBuf {
 }
 
 /// A process of the example. Killed when it goes.
-pub struct Process {
+pub(crate) struct Process {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
-    pub url: String,
+    pub(crate) url: String,
 }
 
 impl Process {
-    pub fn downstream() -> Self {
+    pub(crate) fn downstream() -> Self {
         Self::start(&["downstream", "--listen", "127.0.0.1:0"])
     }
 
-    pub fn serve(downstream: &str, dir: &Path, options: &[&str]) -> Self {
+    pub(crate) fn serve(downstream: &str, dir: &Path, options: &[&str]) -> Self {
         let dir = dir.to_str().expect("a path of letters");
         let args = ["serve", "--listen", "127.0.0.1:0", "--downstream", downstream, "--dir", dir];
         // A client that is told to wait is told so at once.
@@ -75,18 +75,18 @@ impl Process {
     }
 
     /// The next line, which contains `part`.
-    pub fn next_line(&mut self, part: &str) -> String {
+    pub(crate) fn next_line(&mut self, part: &str) -> String {
         let line = self.lines.next().expect("it has not ended").expect("text");
         assert!(line.contains(part), "{part:?} was to come, and not {line:?}");
         line
     }
 
-    pub fn terminate(&self) {
+    pub(crate) fn terminate(&self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it lives");
     }
 
     /// Waits until it ends by itself, in order. Its last line.
-    pub fn report(mut self) -> String {
+    pub(crate) fn report(mut self) -> String {
         let last = self.lines.by_ref().map(|line| line.expect("text")).last();
         until("the process ends", || self.child.try_wait().expect("a child").is_some());
         let status = self.child.wait().expect("a child");
@@ -94,7 +94,7 @@ impl Process {
         last.expect("a report")
     }
 
-    pub fn stop(self) -> String {
+    pub(crate) fn stop(self) -> String {
         self.terminate();
         self.report()
     }
@@ -107,7 +107,7 @@ impl Drop for Process {
     }
 }
 
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + LONG;
     while !holds() {
         assert!(Instant::now() < end, "not within {LONG:?}: {what}");
@@ -115,7 +115,7 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-pub fn notification(id: &str, merchant: &str, title: &str) -> String {
+pub(crate) fn notification(id: &str, merchant: &str, title: &str) -> String {
     format!(r#"{{"id":"{id}","merchant":"{merchant}","kind":"paid","title":"{title}"}}"#)
 }
 
@@ -124,7 +124,7 @@ fn value(json: &str) -> serde_json::Value {
 }
 
 /// The first number under this name, at any depth.
-pub fn figure(json: &str, name: &str) -> u64 {
+pub(crate) fn figure(json: &str, name: &str) -> u64 {
     fn find(value: &serde_json::Value, name: &str) -> Option<u64> {
         match value {
             serde_json::Value::Object(fields) => fields
@@ -139,7 +139,7 @@ pub fn figure(json: &str, name: &str) -> u64 {
 }
 
 /// The ids of the notifications in a file of JSON lines: dead letters have them in `payload`.
-pub fn ids(lines: &str) -> Vec<String> {
+pub(crate) fn ids(lines: &str) -> Vec<String> {
     let id = |line| {
         let line = value(line);
         let notification = line.get("payload").unwrap_or(&line);
@@ -148,29 +148,29 @@ pub fn ids(lines: &str) -> Vec<String> {
     lines.lines().map(id).collect()
 }
 
-pub struct Answer {
-    pub status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     headers: Vec<(String, String)>,
-    pub body: String,
+    pub(crate) body: String,
 }
 
 impl Answer {
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(header, _)| header == name);
         found.map(|(_, value)| value.as_str())
     }
 
     /// A text of the JSON object in it.
-    pub fn text(&self, name: &str) -> String {
+    pub(crate) fn text(&self, name: &str) -> String {
         value(&self.body)[name].as_str().unwrap_or_default().to_owned()
     }
 }
 
 /// One connection, kept alive.
-pub struct Connection(BufReader<TcpStream>);
+pub(crate) struct Connection(BufReader<TcpStream>);
 
 impl Connection {
-    pub fn open(url: &str) -> Self {
+    pub(crate) fn open(url: &str) -> Self {
         let address = url.strip_prefix("http://").expect("a URL");
         let stream = TcpStream::connect(address).expect("it listens");
         stream.set_read_timeout(Some(LONG)).expect("a time limit");
@@ -178,11 +178,11 @@ impl Connection {
         Self(BufReader::new(stream))
     }
 
-    pub fn get(&mut self, path: &str) -> Option<Answer> {
+    pub(crate) fn get(&mut self, path: &str) -> Option<Answer> {
         self.ask(&format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n"))
     }
 
-    pub fn post(&mut self, path: &str, body: &str) -> Option<Answer> {
+    pub(crate) fn post(&mut self, path: &str, body: &str) -> Option<Answer> {
         let length = body.len();
         let head =
             format!("POST {path} HTTP/1.1\r\nhost: test\r\ncontent-length: {length}\r\n\r\n");
