@@ -74,6 +74,7 @@ where
         let more = !self.let_rest(door, &mut back, taken);
         back.left_at = if more { now } else { 0 };
         let gone_lanes = std::mem::take(&mut back.gone_lanes);
+        let wanted = back.wants_spare();
         #[cfg(feature = "measure")]
         holding.end();
         drop(back);
@@ -91,6 +92,10 @@ where
         add(&self.post().counters.looks, 1);
         if more || !self.fresh.is_empty() {
             self.run_row(more.then(|| door.unit()));
+        }
+        if let Some(wanted) = wanted {
+            let spare = wanted.make();
+            self.core().backs[shard].lock().put_by(spare);
         }
         self.clean_up();
     }
