@@ -1,7 +1,7 @@
 //! The example `notification_service`, as a process, seen from outside over plain sockets: its answers, and that everything that it told
 //! "accepted" is accounted for when it is stopped under load.
 
-#![cfg(unix)]
+#![cfg(all(unix, not(any(loom, shuttle))))]
 
 mod service;
 

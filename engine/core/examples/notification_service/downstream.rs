@@ -91,6 +91,25 @@ pub(crate) async fn run(args: impl Iterator<Item = String>) -> Result<bool, Erro
     Ok(figures.duplicates + figures.overlaps + figures.out_of_order == 0)
 }
 
+/// Why a call was not let in.
+enum Over {
+    Cap,
+    Rate,
+    Merchant,
+}
+
+impl IntoResponse for Over {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Cap => StatusCode::TOO_MANY_REQUESTS.into_response(),
+            Self::Rate => {
+                (StatusCode::TOO_MANY_REQUESTS, [(header::RETRY_AFTER, "1")]).into_response()
+            }
+            Self::Merchant => StatusCode::CONFLICT.into_response(),
+        }
+    }
+}
+
 /// A call that was let in. Leaves the books when it ends, also when its client goes away.
 struct Call<'a> {
     stand_in: &'a StandIn,
@@ -107,12 +126,12 @@ impl Drop for Call<'_> {
 
 impl StandIn {
     /// Lets a call in, or says why not.
-    fn enter<'a>(&'a self, merchant: &'a str) -> Result<Call<'a>, Response> {
+    fn enter<'a>(&'a self, merchant: &'a str) -> Result<Call<'a>, Over> {
         let mut book = self.book();
         book.figures.calls += 1;
         if book.at_once >= CAP {
             book.figures.over_cap += 1;
-            return Err(StatusCode::TOO_MANY_REQUESTS.into_response());
+            return Err(Over::Cap);
         }
         let now = Instant::now();
         if book.second.is_none_or(|began| now - began >= Duration::from_secs(1)) {
@@ -120,12 +139,11 @@ impl StandIn {
         }
         if book.in_second >= RATE {
             book.figures.over_rate += 1;
-            let again = [(header::RETRY_AFTER, "1")];
-            return Err((StatusCode::TOO_MANY_REQUESTS, again).into_response());
+            return Err(Over::Rate);
         }
         if !book.busy.insert(merchant.to_owned()) {
             book.figures.overlaps += 1;
-            return Err(StatusCode::CONFLICT.into_response());
+            return Err(Over::Merchant);
         }
         book.in_second += 1;
         book.at_once += 1;
@@ -158,7 +176,7 @@ async fn push(State(stand_in): State<Arc<StandIn>>, headers: HeaderMap, body: By
     let merchant = notification.merchant.clone();
     let call = match stand_in.enter(&merchant) {
         Ok(call) => call,
-        Err(refused) => return refused,
+        Err(over) => return over.into_response(),
     };
     let mut luck = DefaultHasher::new();
     (&notification.id, headers.get("attempt").map(|value| value.as_bytes())).hash(&mut luck);
@@ -167,7 +185,7 @@ async fn push(State(stand_in): State<Arc<StandIn>>, headers: HeaderMap, body: By
     let answer = if notification.title.contains("forbidden") {
         stand_in.book().figures.forbidden += 1;
         StatusCode::UNPROCESSABLE_ENTITY
-    } else if merchant.starts_with("broken") || luck / 4 % 50 == 0 {
+    } else if merchant.starts_with("broken") || (luck / 4).is_multiple_of(50) {
         stand_in.book().figures.failed += 1;
         StatusCode::INTERNAL_SERVER_ERROR
     } else {
