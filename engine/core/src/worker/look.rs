@@ -44,8 +44,8 @@ where
             core.feed_starved();
             return;
         }
-        let most = core.settings.chunk.min(u32::try_from(self.allowance).unwrap_or(u32::MAX));
         let now = core.front.ready.clock.now();
+        let most = self.chunk.begin(now).min(u32::try_from(self.allowance).unwrap_or(u32::MAX));
         self.pace.now = now;
         let mut back = core.backs[shard].lock();
         #[cfg(feature = "measure")]
@@ -53,6 +53,7 @@ where
         let mut demux =
             Demux { door, back: &mut back, pool: &mut self.pool, scratch: &mut self.scratch, now };
         let taken = demux.chunk(most);
+        self.chunk.took(taken);
         self.sample(taken);
         let held = self.publish(door);
         back.unpin_passed();
