@@ -199,7 +199,7 @@ where
         match reference.word.linger(self.core().settings.batch) {
             Ok(sequence) => {
                 let deadline = now + self.core().settings.flush.as_nanos() as u64;
-                self.waits.push((deadline, Entry::Linger(group, sequence, deadline)));
+                self.waits.push(Entry::Linger(group, sequence, deadline));
             }
             // SAFETY: the token stayed ours.
             Err(_) => self.fresh.push(unsafe { token(group, &self.core().front.ready) }),
@@ -235,7 +235,7 @@ where
             Ok(sequence) => {
                 let group = token.as_ptr();
                 token.gone();
-                self.waits.push((now + left, Entry::Linger(group, sequence, now + left)));
+                self.waits.push(Entry::Linger(group, sequence, now + left));
                 self.insert_lingers();
             }
             Err(_) => self.queue(token.rest()),

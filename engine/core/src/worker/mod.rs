@@ -74,7 +74,7 @@ pub(crate) struct Worker<K, T, W: Work<K, T>> {
     /// The engine has a flush interval.
     lingers: bool,
     /// Linger entries of one chunk.
-    waits: Vec<(u64, crate::time::timers::Entry<K, T>)>,
+    waits: Vec<crate::time::timers::Entry<K, T>>,
     /// Records that this worker may take before it adds up the backlog again.
     allowance: u64,
     steps: u32,
