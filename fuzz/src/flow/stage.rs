@@ -21,6 +21,8 @@ pub(super) struct Stage {
     pub(super) setup: Setup,
     handles: [Option<GroupHandle<u8, Script>>; KEYS as usize],
     pub(super) limit: Option<InFlight>,
+    /// Its upper bound.
+    most: u32,
     /// What was in flight at the last check.
     in_flight: u32,
     pub(super) refuses: bool,
@@ -40,6 +42,7 @@ impl Stage {
             setup,
             handles,
             limit: setup.limit,
+            most: 64,
             in_flight: 0,
             refuses: false,
             at_rest: false,
@@ -136,7 +139,7 @@ impl Stage {
         self.sim.engine().set_in_flight(limit).expect("valid");
         let batch = self.setup.batch;
         lock(&self.oracle).most = if kind & 3 == 2 { batch.min(n as usize) } else { batch };
-        self.limit = limit;
+        (self.limit, self.most) = (limit, n);
         // In the unit of the new limit.
         self.in_flight = self.sim.engine().limits().in_flight;
         self.at_rest = false;
@@ -167,6 +170,7 @@ impl Stage {
         self.fail_on_finding();
         let limits = self.sim.engine().limits();
         if let Some(limit) = limits.limit {
+            assert!(limit <= self.most, "{limits:?}, at most {}", self.most);
             // It may be above a limit that went down, and then only falls.
             assert!(limits.in_flight <= limit.max(self.in_flight), "{limits:?}");
         }

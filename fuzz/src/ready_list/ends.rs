@@ -10,6 +10,7 @@ use bgrp::SubmitReason;
 
 use super::{
     drive::Drive,
+    leases,
     model::{self, with},
     setup::End,
     values::{Arms, KEYS, Key, Task, at_work, bury, with_handles},
@@ -29,6 +30,8 @@ impl Drive {
                 End::Drop => {}
             }
         }
+        // None outlives its engine here: what is left of its group would be dropped with a message.
+        leases::all_come_back();
         with(|model| model.closing = true);
         let sim = self.sim.take();
         let lanes = std::mem::take(&mut self.lanes);
@@ -86,6 +89,7 @@ fn drain(drive: &mut Drive) {
         rounds += 1;
         let waiting = with(|model| model.waiting());
         assert!(rounds < 100_000, "{waiting} tasks never end");
+        leases::all_come_back();
         drive.advance(Duration::from_millis(60));
         drive.rest();
     }
@@ -96,6 +100,7 @@ fn drain(drive: &mut Drive) {
 pub(super) fn close(drive: &mut Drive) {
     drive.refuse();
     drive.rest();
+    leases::all_come_back();
     with(|model| model.closing = true);
     let sim = drive.sim.as_mut().expect("the engine is there until the end");
     let report = sim.close();

@@ -46,6 +46,10 @@ struct Group {
     /// The last step in which something of this group ran.
     step: u64,
     has_state: bool,
+    /// Its batch is leased out.
+    lent: bool,
+    /// When it came back, if it was not at rest since: a worker settles it some time later, and the wait begins then.
+    back_at: Option<Duration>,
 }
 
 impl Group {
@@ -135,6 +139,9 @@ impl Model {
             note(format!("key {key} runs in an engine that is halted"));
         }
         let group = self.groups.entry(key).or_default();
+        if group.lent {
+            note(format!("key {key} runs twice at once"));
+        }
         if group.halted {
             note(format!("key {key} runs although it is halted"));
         }
@@ -211,6 +218,14 @@ impl Model {
         }
         group.head = kept;
         group.rests = (now + wait.0, now + wait.1);
+    }
+
+    /// The batch of a group is leased out, or comes back.
+    pub(super) fn lent(&mut self, key: u8, out: bool) {
+        let now = self.now;
+        let group = self.groups.entry(key).or_default();
+        group.lent = out;
+        group.back_at = (!out).then_some(now);
     }
 
     /// The state of a group could not be opened: an attempt of the task at its head, whoever that is.
@@ -309,6 +324,9 @@ impl Model {
         let (now, setup, refuses) = (self.now, self.setup, self.refuses);
         let mut wrong = Vec::new();
         for (key, group) in &mut self.groups {
+            if let Some(back_at) = group.back_at.take() {
+                group.rests.1 += now - back_at;
+            }
             group.entries().for_each(|entry| entry.seen = entry.seen.or(Some(now)));
             let oldest = group.entries().filter_map(|entry| entry.seen).min();
             let Some(oldest) = oldest else { continue };
@@ -318,7 +336,7 @@ impl Model {
                 && group.head.is_empty()
                 && group.waiting() < setup.batch
                 && now < oldest + setup.flush + MS;
-            if !group.halted && !in_back_off && !lingers {
+            if !group.halted && !in_back_off && !lingers && !group.lent {
                 wrong.push(format!("nothing keeps key {key}: {group:?}"));
             }
         }

@@ -404,7 +404,7 @@ impl<K, T> Admission<K, T> {
             return None;
         }
         let left = |at: u64| Duration::from_nanos(at.saturating_sub(now));
-        if now < state.paused_until {
+        if now < state.paused_until && !mutant("why-not-throttled") {
             return Some(Why::Throttled { left: left(state.paused_until) });
         }
         Some(match &state.limit {

@@ -38,7 +38,7 @@ use crate::{
     lifecycle::close::take_tasks,
     outcome::Failure,
     ready::link::{Chain, Unit},
-    sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, wait},
+    sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, mutant, wait},
     wait::cell::{Ended, wake_all},
 };
 
@@ -237,6 +237,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             word.recall();
             return Some(token);
         }
+        let stands = stands && !(mutant("pause-empty-forgotten") && word.load().count() == 0);
         let state = if stands { word.hold() } else { word.free() };
         if !stands {
             entries.remove(&pointer);
@@ -276,7 +277,10 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         }
         // SAFETY: we hold the token, and put the head back below.
         let mut head = unsafe { group.head_end() };
-        after.wakers.extend(self.take_out_tickets(group, &mut head, count, &Ended::GivenBack));
+        if !mutant("cancel-tells-nobody") {
+            let wakers = self.take_out_tickets(group, &mut head, count, &Ended::GivenBack);
+            after.wakers.extend(wakers);
+        }
         let tasks = take_tasks(&mut head, pool, count);
         // SAFETY: as above.
         unsafe { group.set_head(head) };
