@@ -100,11 +100,14 @@ fn drain(drive: &mut Drive) {
 pub(super) fn close(drive: &mut Drive) {
     drive.refuse();
     drive.rest();
-    leases::all_come_back();
+    while leases::out() > 0 {
+        leases::all_come_back();
+        drive.rest();
+    }
     with(|model| model.closing = true);
     let sim = drive.sim.as_mut().expect("the engine is there until the end");
     let report = sim.close();
-    assert_eq!(report.running, 0, "nobody runs anything");
+    assert_eq!((report.running, report.leased), (0, 0), "nobody runs anything");
     with(|model| {
         let figures = model.figures;
         assert_eq!(
