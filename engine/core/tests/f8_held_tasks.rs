@@ -22,12 +22,9 @@ fn a_handler_may_ask_for_a_task_before_it_whose_dead_letter_was_written_at_last(
     let (asks, hears, full) = (ticket.clone(), heard.clone(), disk_is_full.clone());
     let mut sim = Engine::<u32, u32>::builder()
         .batch_size(8)
-        .on_exhausted(OnExhausted::dead_letter(
-            10 * MS,
-            move |_: bgrp::Exhausted<'_, u32, u32>| {
-                if full.load(SeqCst) { Err("the disk is full") } else { Ok(()) }
-            },
-        ))
+        .on_exhausted(OnExhausted::dead_letter(10 * MS, move |_: bgrp::Exhausted<'_, u32, u32>| {
+            if full.load(SeqCst) { Err("the disk is full") } else { Ok(()) }
+        }))
         .handler(move |(), batch: &mut Batch<'_, u32, u32>| {
             let answer = |task: &u32| match task {
                 0 => Outcome::Fail(Failure::new("wanted")),

@@ -29,7 +29,8 @@ impl Stage {
             assert_eq!(seen.backlog, group.queue.len() as u64, "{seen:?}");
             let why = seen.why.as_ref().expect("it has work");
             if let Err(wrong) = self.is_true(&oracle, group, why) {
-                panic!("key {} is reported as {why:?}: {wrong}", seen.key);
+                let limits = engine.limits();
+                panic!("key {} is reported as {why:?}: {wrong}; {limits:?}", seen.key);
             }
         }
         assert!(with_work.is_empty(), "not reported: {:?}", with_work.keys());

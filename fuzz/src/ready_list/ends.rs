@@ -63,6 +63,10 @@ fn drop_handles() {
 
 /// The engine's figures are the oracle's.
 pub(super) fn compare(drive: &Drive) {
+    if drive.setup.leases && with(|model| model.halted) {
+        // What comes back now is settled by the close.
+        return;
+    }
     let stats = drive.sim().stats();
     with(|model| {
         let seen = model::Figures {
@@ -106,7 +110,8 @@ pub(super) fn close(drive: &mut Drive) {
     }
     with(|model| model.closing = true);
     let sim = drive.sim.as_mut().expect("the engine is there until the end");
-    let report = sim.close();
+    // Leases that came back to a halted engine are settled here: drops of their tasks may panic.
+    let report = at_work(Arms::default(), || sim.close());
     assert_eq!((report.running, report.leased), (0, 0), "nobody runs anything");
     with(|model| {
         let figures = model.figures;
