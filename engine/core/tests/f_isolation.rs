@@ -161,54 +161,56 @@ fn finish(mut sim: Sim<u32, Job>, shared: &Shared) {
     assert_eq!(sim.engine().limits().in_flight, 0, "a permit is missing");
 }
 
-/// With the steps that the healthy keys need alone, how they fare beside the bad ones.
-fn compare(trouble: Trouble, bad: u32) {
+/// With the steps that the healthy keys need alone, how they fare beside the bad ones: nine tenths of their tasks at least, and none
+/// later than `later` per cent of the steps.
+fn compare(trouble: Trouble, bad: u32, later: u64) {
     let enough = run(trouble, 0, None).steps;
     let alone = run(trouble, 0, Some(enough));
     let beside = run(trouble, bad, Some(enough));
     assert_eq!(alone.done, u64::from(KEYS * ROUNDS), "enough steps for all");
     assert!(beside.refused > 0, "{trouble:?}: the bad keys are full");
     assert!(10 * beside.done >= 9 * alone.done, "{trouble:?}: {beside:?}, alone {alone:?}");
-    assert!(beside.longest <= 2 * alone.longest, "{trouble:?}: {beside:?}, alone {alone:?}");
+    let most = alone.longest * later / 100;
+    assert!(beside.longest <= most, "{trouble:?}: {beside:?}, alone {alone:?}");
 }
 
 #[test]
 fn r28_five_percent_of_keys_that_fail_for_ever_leave_the_healthy_ones_ninety_percent() {
-    compare(Trouble::BackOff, KEYS / 20);
+    compare(Trouble::BackOff, KEYS / 20, 110);
 }
 
 #[test]
 fn r29_a_blocked_key_with_ten_times_its_ring_costs_a_worker_and_nothing_else() {
-    compare(Trouble::Blocked, 1);
+    compare(Trouble::Blocked, 1, 110);
 }
 
 #[test]
 fn a_key_far_over_its_rate_does_not_slow_the_others() {
-    compare(Trouble::RateLimited, 1);
+    compare(Trouble::RateLimited, 1, 110);
 }
 
 #[test]
 fn a_key_whose_downstream_says_come_again_does_not_slow_the_others() {
-    compare(Trouble::ComeAgain, 1);
+    compare(Trouble::ComeAgain, 1, 110);
 }
 
 #[test]
 fn full_keys_that_are_paused_do_not_slow_the_others() {
-    compare(Trouble::Paused, 5);
+    compare(Trouble::Paused, 5, 110);
 }
 
 #[test]
 fn a_full_key_in_back_off_does_not_slow_the_others() {
-    compare(Trouble::BackOff, 1);
+    compare(Trouble::BackOff, 1, 110);
 }
 
 #[test]
 fn a_full_key_whose_lease_is_kept_does_not_slow_the_others() {
-    compare(Trouble::Leased, 1);
+    compare(Trouble::Leased, 1, 110);
 }
 
-/// What "no later" means when a permit is held for ever: seven are left, and they go round.
+/// What "no later" means when a permit is held for ever: one is left, and it goes round.
 #[test]
 fn permits_that_are_kept_leave_the_rest_of_them_to_the_others() {
-    compare(Trouble::Leased, 7);
+    compare(Trouble::Leased, 7, 200);
 }

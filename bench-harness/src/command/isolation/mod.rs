@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long, default_value_t = 3)]
     pub rounds: usize,
     /// Healthy tasks of a round of the load with keys that fail
-    #[arg(long, default_value_t = 2_000_000)]
+    #[arg(long, default_value_t = 10_000_000)]
     pub tasks: u64,
     /// Only rows whose name contains this
     #[arg(long, default_value = "")]
