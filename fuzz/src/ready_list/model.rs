@@ -260,7 +260,8 @@ impl Model {
         let (now, step) = (self.now, self.step);
         let group = self.groups.entry(key).or_default();
         let held_before = std::mem::replace(&mut group.step, step) != step;
-        let early = held_before && now < group.rests.0;
+        // A lease is settled some steps after it came back.
+        let early = held_before && group.back_at.is_none() && now < group.rests.0;
         let is = |tried: &Tried| tried.entry.is_none_or(|entry| entry.id == id);
         let Some(at) = group.head.iter().position(is) else {
             self.require(false, || format!("the policy is asked about {id}, which is not tried"));
