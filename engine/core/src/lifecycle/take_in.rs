@@ -111,7 +111,7 @@ where
                             let deadline = now + settings.flush.as_nanos() as u64;
                             let entry = Entry::Linger(group, sequence, deadline);
                             let refuses = || self.front.status.refuses();
-                            self.put_in_timer([(deadline, entry)], refuses);
+                            self.put_in_timer([entry], refuses);
                         }
                         None => ready.push(token(group)),
                     }
