@@ -105,7 +105,7 @@ where
         let core = self.core();
         let (settled, leased) =
             core.settle_lease(token.group(), &mut self.pool, &mut self.random, &mut self.endings);
-        self.admitted = leased.admitted;
+        self.admitted = leased.admitted.filter(|_| !mutant("lease-keeps-permit"));
         self.end_lease(token.group(), leased.waited, &settled);
         let left = leased.count > settled.removed;
         self.end_troubled(token, &settled, left, leased.since);
