@@ -280,6 +280,9 @@ where
             }
             drop(back);
             gate.wake_due();
+            if self.settings.exact {
+                self.tell_line(group, true);
+            }
         }
     }
 

@@ -35,6 +35,7 @@ mod closures;
 mod core;
 mod engine;
 mod error;
+mod exact;
 mod flow;
 mod front;
 mod front_async;

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Looks of which one is sampled, on average.
-const GAP: u64 = 8;
+pub(crate) const GAP: u64 = 8;
 /// Samples of one look, at most.
 const POINTS: u64 = 4;
 
