@@ -236,6 +236,14 @@ where
             scratch.garbage_states.drain(..).for_each(drop_quietly);
         }
         wakes.wake();
+        debug_assert!(
+            !self.settings.exact
+                || !running.is_empty()
+                || leased > 0
+                || self.room.inside() == (0, 0),
+            "places taken are tasks inside, and there is none: {:?}",
+            self.room.inside()
+        );
         (all, leased)
     }
 }
