@@ -22,18 +22,16 @@ pub enum SubmitReason {
     /// or somebody who waits for that was here before.
     BytesFull {
         /// What it weighs.
-        bytes: u64,
+        bytes: u32,
         /// What was free.
-        free: u64,
-        /// What all tasks inside the engine may weigh together.
-        capacity: u64,
+        free: u32,
     },
     /// The task weighs more than all tasks inside the engine may weigh together: there will never be room for it.
     TooLarge {
-        /// What it weighs.
-        bytes: u64,
+        /// What it weighs; the largest number of this type also stands for more.
+        bytes: u32,
         /// What all tasks inside the engine may weigh together.
-        capacity: u64,
+        capacity: u32,
     },
     /// The function that weighs tasks ([`Builder::weigh`](crate::Builder::weigh)) panicked on this one.
     WeigherPanicked,
@@ -65,9 +63,9 @@ impl fmt::Display for SubmitReason {
             Self::EngineFull => {
                 f.write_str("the engine is full; wait (submit), drop the task, or raise capacity")
             }
-            Self::BytesFull { bytes, free, capacity } => write!(
+            Self::BytesFull { bytes, free } => write!(
                 f,
-                "the task weighs {bytes} bytes, and {free} of {capacity} are free; \
+                "the task weighs {bytes} bytes, and {free} of capacity_bytes are free; \
                  wait (submit), drop the task, or raise capacity_bytes"
             ),
             Self::TooLarge { bytes, capacity } => write!(

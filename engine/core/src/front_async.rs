@@ -43,7 +43,7 @@ struct Sending<'a, K, T> {
     ticket: Option<u64>,
     /// Where capacities are exact: its place in the lines, and what the task weighs.
     seat: Seat<K, T>,
-    bytes: Option<u64>,
+    bytes: Option<u32>,
 }
 
 impl<'a, K, T> Sending<'a, K, T> {

@@ -58,7 +58,7 @@ impl<K, T, S> Builder<K, T, S> {
     /// inside is in [`Stats::bytes`](crate::Stats::bytes), and bounded by [`capacity_bytes`](Self::capacity_bytes).
     ///
     /// Capacities are exact then, at the price that [`exact_group_capacity`](Self::exact_group_capacity) names, and each place in a
-    /// group's queue is 8 bytes larger. The task keeps the weight that it had when it was submitted, whatever its handler does to
+    /// group's queue is 4 bytes larger. Of one task no more than 2^32 - 1 are counted. The task keeps the weight that it had when it was submitted, whatever its handler does to
     /// it. A panic of `weigh` is [`WeigherPanicked`](crate::SubmitReason::WeigherPanicked), and the task comes back.
     ///
     /// ```
@@ -81,8 +81,8 @@ impl<K, T, S> Builder<K, T, S> {
         self
     }
 
-    /// What all tasks inside the engine may weigh together, at most, as [`weigh`](Self::weigh) says. Exact: there is no slack. At
-    /// least 1; default no limit.
+    /// What all tasks inside the engine may weigh together, at most, as [`weigh`](Self::weigh) says. Exact: there is no slack. 1 to
+    /// 2^32 - 1 (for more than 4 GiB, weigh in KiB); default no limit.
     ///
     /// A task for which there is no room waits in one line for the whole engine, first come, first served: a heavy one is passed
     /// by no lighter one behind it. One that weighs more than the capacity is refused at once. What waits in groups that are

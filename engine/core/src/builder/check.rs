@@ -27,7 +27,8 @@ impl<K, T> Draft<K, T> {
         let group = if self.exact_groups { "exact_group_capacity" } else { "group_capacity" };
         bound(group, self.group_capacity, 1, 1 << 30, "between 1 and 1073741824")?;
         if let Some(bytes) = self.capacity_bytes {
-            bound("capacity_bytes", bytes, 1, usize::MAX, "at least 1")?;
+            let most = u32::MAX as usize;
+            bound("capacity_bytes", bytes, 1, most, "between 1 and 4294967295")?;
             if self.weigher.is_none() {
                 return Err(BuildError::OutOfBounds {
                     field: "capacity_bytes",

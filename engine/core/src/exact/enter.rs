@@ -50,7 +50,7 @@ where
         address: &Address<K>,
         block: Option<NonNull<Group<K, T>>>,
         task: &T,
-    ) -> Result<u64, SubmitReason> {
+    ) -> Result<u32, SubmitReason> {
         let Some(weigher) = &self.settings.weigher else { return Ok(0) };
         let key = match (address, &block) {
             (Address::Key(_, key), _) => key,
@@ -62,7 +62,8 @@ where
         let bytes = weighed.map_err(|payload| {
             drop_quietly(payload);
             SubmitReason::WeigherPanicked
-        })? as u64;
+        })?;
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         self.room.can_never(bytes).map_or(Ok(bytes), Err)
     }
 
@@ -161,6 +162,7 @@ where
         wakes: &mut Wakes,
     ) -> Result<(), Refused> {
         let record = slot.as_ref().expect("a task that is not inside");
+        let bytes = u64::from(record.bytes);
         let shard = self.front.shard_of(record.hash);
         let door = &*self.front.doors[shard];
         if waker.is_some() && seat.is_new() {
@@ -188,11 +190,11 @@ where
             self.find_place(door, back.group(index), record.hash, seat, waker, wakes)?;
         }
         let held = self.held_tasks();
-        let mut taken = self.room.take(record.bytes, held, seat, &mut None, wakes);
+        let mut taken = self.room.take(bytes, held, seat, &mut None, wakes);
         if taken.is_err() && waker.is_some() {
             // One line at a time (I3): the engine's, from now on.
             self.leave_group_line(seat, 0, wakes);
-            taken = self.room.take(record.bytes, held, seat, waker, wakes);
+            taken = self.room.take(bytes, held, seat, waker, wakes);
         }
         taken.map_err(Refused::NoRoom)?;
         self.leave_group_line(seat, 1, wakes);

@@ -57,7 +57,7 @@ pub(crate) struct Record<K, T> {
     pub(crate) address: Address<K>,
     pub(crate) task: T,
     /// What it weighs.
-    pub(crate) bytes: u64,
+    pub(crate) bytes: u32,
     /// Its ticket.
     pub(crate) cell: Option<Arc<Cell>>,
 }
@@ -79,7 +79,7 @@ pub(crate) trait Exact<K, T>: Send + Sync {
         address: &Address<K>,
         block: Option<NonNull<Group<K, T>>>,
         task: &T,
-    ) -> Result<u64, SubmitReason>;
+    ) -> Result<u32, SubmitReason>;
 
     /// Puts the task into its group, if there is room for it, and leaves nothing in `record`. If there is none, and there is a
     /// `waker`, it is woken when to try again.

@@ -251,11 +251,6 @@ impl<K, T> Lines<K, T> {
     pub(crate) fn tell_all(&self, wakes: &mut Wakes) {
         self.0.lock().values_mut().for_each(|line| line.wake_all(wakes));
     }
-
-    #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
-    }
 }
 
 /// A thread that waits.

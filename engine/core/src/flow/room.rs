@@ -45,9 +45,9 @@ impl Room {
     }
 
     /// There is no room for a task of this weight, whatever else is there.
-    pub(crate) fn can_never(&self, bytes: u64) -> Option<SubmitReason> {
-        let capacity = self.bytes;
-        (bytes > capacity).then_some(SubmitReason::TooLarge { bytes, capacity })
+    pub(crate) fn can_never(&self, bytes: u32) -> Option<SubmitReason> {
+        let capacity = narrow(self.bytes);
+        (u64::from(bytes) > self.bytes).then_some(SubmitReason::TooLarge { bytes, capacity })
     }
 
     /// Why a task of this weight does not fit; `held`: tasks in groups that stand.
@@ -55,8 +55,11 @@ impl Room {
         if inside.tasks.saturating_sub(held) >= self.tasks {
             return Some(SubmitReason::EngineFull);
         }
-        let free = self.bytes - inside.bytes;
-        (bytes > free).then_some(SubmitReason::BytesFull { bytes, free, capacity: self.bytes })
+        (bytes > self.bytes - inside.bytes).then(|| self.bytes_full(inside, bytes))
+    }
+
+    fn bytes_full(&self, inside: &Inside, bytes: u64) -> SubmitReason {
+        SubmitReason::BytesFull { bytes: narrow(bytes), free: narrow(self.bytes - inside.bytes) }
     }
 
     fn pass_on(&self, inside: &mut Inside, held: u64, wakes: &mut Wakes) {
@@ -93,12 +96,11 @@ impl Room {
             inside.line.join(seat.ticket, bytes, waker, wakes);
             seat.stands_in_room();
         }
-        let free = self.bytes - inside.bytes;
         // Whoever is before him waits for one of the two.
         Err(lack.unwrap_or(if self.bytes == u64::MAX {
             SubmitReason::EngineFull
         } else {
-            SubmitReason::BytesFull { bytes, free, capacity: self.bytes }
+            self.bytes_full(&inside, bytes)
         }))
     }
 
@@ -128,6 +130,11 @@ impl Room {
         let inside = self.inside.lock();
         (inside.tasks, inside.bytes)
     }
+}
+
+/// Weights and their bound have 32 bits; where there is no bound, nothing is told.
+fn narrow(bytes: u64) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -217,6 +224,7 @@ mod tests {
         let room = Room::new(100, 10);
         assert_eq!(room.can_never(10), None);
         assert_eq!(room.can_never(11), Some(SubmitReason::TooLarge { bytes: 11, capacity: 10 }));
+        assert_eq!(size_of::<SubmitReason>(), 16, "results of submits stay small");
     }
 
     #[test]

@@ -79,7 +79,7 @@ impl<T> Segment<T> {
         if !weighed {
             return bare;
         }
-        let weights = Layout::array::<u64>(Self::capacity_of(class) as usize)
+        let weights = Layout::array::<u32>(Self::capacity_of(class) as usize)
             .expect("256 weights fit the address space");
         bare.extend(weights).expect("as in `layout`").0.pad_to_align()
     }
@@ -88,12 +88,12 @@ impl<T> Segment<T> {
     ///
     /// # Safety
     /// `this` is alive, of a pool whose tasks are weighed, and `index` below its capacity.
-    pub(super) unsafe fn weight(this: *mut Self, index: u32) -> *mut u64 {
-        // The size is a multiple of the alignment, which is that of a u64 at least.
+    pub(super) unsafe fn weight(this: *mut Self, index: u32) -> *mut u32 {
+        // The size is a multiple of the alignment, which is that of a u32 at least.
         // SAFETY: the caller's promise: the weights follow in the same allocation.
         unsafe {
             let weights = this.cast::<u8>().add(Self::layout(Self::class(this)).size());
-            weights.cast::<u64>().add(index as usize)
+            weights.cast::<u32>().add(index as usize)
         }
     }
 

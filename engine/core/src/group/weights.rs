@@ -11,7 +11,7 @@ use super::{
 
 impl<T> End<T> {
     /// Claim holder, at the tail of a group whose tasks are weighed: what the task that was pushed last weighs.
-    pub(crate) fn set_last_weight(self, pool: &Pool<T>, weight: u64) {
+    pub(crate) fn set_last_weight(self, pool: &Pool<T>, weight: u32) {
         debug_assert!(pool.is_weighed());
         let (segment, index) = self.last_slot();
         // SAFETY: the slot was pushed and is not counted yet: its weight is the producer's, as the slot is.
@@ -19,7 +19,7 @@ impl<T> End<T> {
     }
 
     /// Token holder, at the head: the places of the weights of the first `n` tasks, all counted.
-    fn each_weight(mut self, mut n: u32, mut see: impl FnMut(*mut u64)) {
+    fn each_weight(mut self, mut n: u32, mut see: impl FnMut(*mut u32)) {
         while n > 0 {
             let (_, run) = self.peek(n);
             let (segment, first) = self.place_of_run();
@@ -35,7 +35,7 @@ impl<T> End<T> {
         let mut sum = 0;
         if pool.is_weighed() {
             // SAFETY: counted, and the token is ours.
-            self.each_weight(n, |weight| sum += unsafe { *weight });
+            self.each_weight(n, |weight| sum += u64::from(unsafe { *weight }));
         }
         sum
     }
@@ -65,9 +65,9 @@ mod tests {
         let mut head = tail;
         for n in 0..100u8 {
             tail.push(&mut pool, [n; 3]);
-            tail.set_last_weight(&pool, u64::from(n) << 40);
+            tail.set_last_weight(&pool, u32::from(n) << 20);
         }
-        let sum = |from: u64, to: u64| (from..to).sum::<u64>() << 40;
+        let sum = |from: u64, to: u64| (from..to).sum::<u64>() << 20;
         assert_eq!(head.weight_of(&pool, 100), sum(0, 100));
         for _ in 0..20 {
             head.run(&mut pool, 1);
@@ -80,10 +80,10 @@ mod tests {
             head.run(&mut pool, 1);
             head.pass(1);
         }
-        assert_eq!(head.weight_of(&pool, 1), 20 << 40);
-        assert_eq!(head.weight_of(&pool, 2), (20 + 27) << 40);
-        assert_eq!(head.weight_of(&pool, 3), (20 + 27 + 49) << 40);
-        assert_eq!(head.weight_of(&pool, 53), ((20 + 27 + 49) << 40) + sum(50, 100));
+        assert_eq!(head.weight_of(&pool, 1), 20 << 20);
+        assert_eq!(head.weight_of(&pool, 2), (20 + 27) << 20);
+        assert_eq!(head.weight_of(&pool, 3), (20 + 27 + 49) << 20);
+        assert_eq!(head.weight_of(&pool, 53), ((20 + 27 + 49) << 20) + sum(50, 100));
         for _ in 0..53 {
             head.run(&mut pool, 1);
             head.pass(1);
