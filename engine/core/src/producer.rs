@@ -6,10 +6,7 @@ use crate::{
     engine::{Shared, until},
     error::{SubmitError, SubmitReason},
     front::{Front, Patience, Target},
-    ingress::{
-        lane::Lane,
-        ring::{Address, Refused},
-    },
+    ingress::{lane::Lane, ring::Address},
 };
 
 /// A private way into the engine, from [`Engine::producer`](crate::Engine::producer): no read-modify-write per task.
@@ -80,15 +77,17 @@ impl<K: Hash + Eq, T> Producer<K, T> {
     fn send(&mut self, key: K, task: T, patience: Patience) -> Result<(), SubmitError<K, T>> {
         let (shard, hash) = self.front.hash(&key);
         match self.push(shard, hash, key, task) {
-            Ok(()) => Ok(()),
-            Err((key, task, refused)) => {
-                self.send_slowly(shard, hash, key, task, refused, patience)
+            Err(SubmitError { key, task, reason: SubmitReason::EngineFull })
+                if !matches!(patience, Patience::None) || self.exact.is_some() =>
+            {
+                self.send_slowly(shard, hash, key, task, patience)
             }
+            result => result,
         }
     }
 
     #[inline]
-    fn push(&mut self, shard: usize, hash: u32, key: K, task: T) -> Result<(), (K, T, Refused)> {
+    fn push(&mut self, shard: usize, hash: u32, key: K, task: T) -> Result<(), SubmitError<K, T>> {
         let front = &*self.front;
         debug_assert!(shard < self.lanes.len());
         // SAFETY: a shard that a hash names is in bounds, and there is a lane for each.
@@ -97,7 +96,7 @@ impl<K: Hash + Eq, T> Producer<K, T> {
         front.barrier.light();
         if front.status.refuses() {
             lane.end();
-            return Err((key, task, Refused::Closed));
+            return Err(SubmitError { key, task, reason: SubmitReason::Closed });
         }
         let pushed = lane.push(head, hash, key, task);
         lane.end();
@@ -106,7 +105,7 @@ impl<K: Hash + Eq, T> Producer<K, T> {
                 front.pushed(front.door(shard));
                 Ok(())
             }
-            Err((key, task)) => Err((key, task, Refused::Full)),
+            Err((key, task)) => Err(SubmitError { key, task, reason: SubmitReason::EngineFull }),
         }
     }
 
@@ -117,12 +116,8 @@ impl<K: Hash + Eq, T> Producer<K, T> {
         hash: u32,
         mut key: K,
         mut task: T,
-        refused: Refused,
         patience: Patience,
     ) -> Result<(), SubmitError<K, T>> {
-        if refused == Refused::Closed {
-            return Err(SubmitError { key, task, reason: SubmitReason::Closed });
-        }
         if let Some(shared) = &self.exact {
             let target = Target { shard, hash, address: Address::Key(hash, key) };
             return shared.front.send(target, None, task, patience).map_err(
@@ -132,18 +127,14 @@ impl<K: Hash + Eq, T> Producer<K, T> {
                 },
             );
         }
-        if matches!(patience, Patience::None) {
-            return Err(SubmitError { key, task, reason: SubmitReason::EngineFull });
-        }
         let front = self.front.clone();
         let mut gate = front.doors[shard].gate.enter();
         loop {
             match self.push(shard, hash, key, task) {
-                Ok(()) => return Ok(()),
-                Err((key, task, Refused::Closed)) => {
-                    return Err(SubmitError { key, task, reason: SubmitReason::Closed });
+                Err(SubmitError { key: k, task: t, reason: SubmitReason::EngineFull }) => {
+                    (key, task) = (k, t);
                 }
-                Err((k, t, Refused::Full)) => (key, task) = (k, t),
+                result => return result,
             }
             if let Err(reason) = front.wait_at(&mut gate, patience, SubmitReason::EngineFull) {
                 return Err(SubmitError { key, task, reason });
