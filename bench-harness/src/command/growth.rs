@@ -185,5 +185,7 @@ fn add_claims(row: &mut Value) {
     row["claim_p50_us"] = at(0.5).into();
     row["claim_p999_us"] = at(0.999).into();
     row["claim_p9999_us"] = at(0.9999).into();
+    let long = claims.iter().filter(|(ns, _)| *ns > 1_000_000);
+    row["claims_over_1ms"] = long.map(|(_, n)| n).sum::<u64>().into();
     row["claim_max_us"] = round(longest as f64 / 1e3, 1).into();
 }

@@ -127,7 +127,7 @@ fn measure<T: Send + 'static>(name: &str, engine: Engine<u64, T>, make: fn(Plain
     let mut rng = Rng(1);
     // Segments are never freed, so what is needed at the largest backlog is there afterwards. With slow handlers the
     // backlog is what the engine holds at most; the measured windows stay below.
-    for slow in [true, false] {
+    for slow in [true, false, false, false] {
         SLOW.store(slow, SeqCst);
         (0..4).for_each(|way| pass(&mut ways, way, &mut rng, make));
     }

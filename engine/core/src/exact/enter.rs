@@ -200,8 +200,14 @@ where
         self.leave_group_line(seat, 1, wakes);
         let record = slot.take().expect("as above");
         let later = self.put(shard, &mut back, found, record);
+        let wanted = back.wants_spare();
         drop(back);
         self.follow_put(door, later, wakes);
+        if let Some(wanted) = wanted {
+            // As a worker does it after a look.
+            let spare = wanted.make();
+            self.backs[shard].lock().put_by(spare);
+        }
         Ok(())
     }
 

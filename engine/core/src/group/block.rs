@@ -286,7 +286,16 @@ pub(crate) struct Slab<K, T, S> {
     used: u32,
     free: Vec<u32>,
     home: Home,
+    /// A chunk for when the last one is used up, made when nobody waited for the shard. One as a rule.
+    spare: Vec<Chunk<K, T, S>>,
 }
+
+/// Fresh blocks that belong to no slab yet.
+///
+/// They are made outside the claim: the first touch of their memory may take milliseconds, where the system hands out pages
+/// of 2 MB and clears them first, and the shard would stand still for that time.
+#[derive(Debug)]
+pub(crate) struct Chunk<K, T, S>(NonNull<Block<K, T, S>>);
 
 /// log2 of the blocks in a chunk.
 const CHUNK_SHIFT: u32 = sized(8, 1) as u32;
@@ -300,7 +309,7 @@ unsafe impl<K: Send, T: Send, S: Send> Send for Slab<K, T, S> {}
 impl<K, T, S> Slab<K, T, S> {
     /// Blocks that lie on `home`, whoever makes them.
     pub(crate) fn new(home: Home) -> Self {
-        Self { chunks: Vec::new(), used: 0, free: Vec::new(), home }
+        Self { chunks: Vec::new(), used: 0, free: Vec::new(), home, spare: Vec::new() }
     }
 
     /// The block with this index.
@@ -321,7 +330,8 @@ impl<K, T, S> Slab<K, T, S> {
             return index;
         }
         if self.used.is_multiple_of(CHUNK) {
-            self.chunks.push(self.allocate());
+            let chunk = self.spare.pop().unwrap_or_else(|| Self::chunk(&self.home));
+            self.chunks.push(chunk.0);
         }
         self.used += 1;
         self.used - 1
@@ -333,15 +343,27 @@ impl<K, T, S> Slab<K, T, S> {
             .expect("256 groups fit the address space")
     }
 
+    /// Blocks for [`Slab::put_by`] of a slab with this home.
     #[cold]
-    fn allocate(&self) -> NonNull<Block<K, T, S>> {
+    pub(crate) fn chunk(home: &Home) -> Chunk<K, T, S> {
         // SAFETY: the layout is not empty: a block has a word.
-        let chunk = unsafe { self.home.alloc(Self::layout()) }.cast::<Block<K, T, S>>();
+        let chunk = unsafe { home.alloc(Self::layout()) }.cast::<Block<K, T, S>>();
         for i in 0..CHUNK as usize {
             // SAFETY: inside the fresh chunk.
             unsafe { chunk.add(i).write(Block::new()) };
         }
-        chunk
+        Chunk(chunk)
+    }
+
+    /// Where a spare chunk should come from, if the slab wants one: it grows, and has none.
+    #[inline]
+    pub(crate) fn wants_spare(&self) -> Option<&Home> {
+        (self.spare.is_empty() && self.used >= CHUNK && self.free.is_empty()).then_some(&self.home)
+    }
+
+    /// Keeps a chunk for when it is needed. It came from [`Slab::chunk`] with the home that [`Slab::wants_spare`] named.
+    pub(crate) fn put_by(&mut self, chunk: Chunk<K, T, S>) {
+        self.spare.push(chunk);
     }
 
     /// The block holds no group any more.
@@ -356,7 +378,7 @@ impl<K, T, S> Slab<K, T, S> {
 
     /// Bytes of the blocks and of the free list.
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.chunks.len() * CHUNK as usize * size_of::<Block<K, T, S>>()
+        (self.chunks.len() + self.spare.len()) * CHUNK as usize * size_of::<Block<K, T, S>>()
             + self.chunks.capacity() * size_of::<usize>()
             + self.free.capacity() * size_of::<u32>()
     }
@@ -364,7 +386,7 @@ impl<K, T, S> Slab<K, T, S> {
 
 impl<K, T, S> Drop for Slab<K, T, S> {
     fn drop(&mut self) {
-        for chunk in self.chunks.drain(..) {
+        for chunk in self.chunks.drain(..).chain(self.spare.drain(..).map(|chunk| chunk.0)) {
             // SAFETY: allocated with this layout. Blocks own nothing any more: keys, states, tasks and segments were
             // taken out before (`Drop` of the core).
             unsafe { self.home.free(chunk.cast(), Self::layout()) };

@@ -124,7 +124,7 @@ where
                 let Some(sequence) = lingers else { return Some(token()) };
                 let deadline = now + settings.flush.as_nanos() as u64;
                 let entry = Entry::Linger(group, sequence, deadline);
-                self.put_in_timer([(deadline, entry)], || self.front.status.refuses());
+                self.put_in_timer([entry], || self.front.status.refuses());
                 None
             }
             Published::Lingering => (count >= settings.batch && word.end_linger(None)).then(token),

@@ -26,9 +26,9 @@ fn nudged(before: Option<u64>) {
     check(ALL, move || {
         let timers = Arc::new(Timers::<u32, u32>::new(0));
         // The group behind an entry is never looked at here: nothing fires.
-        let entry = || Entry::Linger(NonNull::dangling(), 0, 0);
+        let entry = |deadline| Entry::Linger(NonNull::dangling(), 0, deadline);
         if let Some(deadline) = before {
-            assert_eq!(timers.add([(deadline, entry())], || false), KeeperCall::Appoint);
+            assert_eq!(timers.add([entry(deadline)], || false), KeeperCall::Appoint);
         }
         let parker = Arc::new(Parker { token: Mutex::new(false), changed: Condvar::new() });
         let (theirs, place) = (timers.clone(), parker.clone());
@@ -43,7 +43,7 @@ fn nudged(before: Option<u64>) {
             assert!(theirs.unkeep(0));
         });
         // With no keeper yet, the one to come looks at `next` itself.
-        if let KeeperCall::Nudge(id) = timers.add([(2 * MS, entry())], || false) {
+        if let KeeperCall::Nudge(id) = timers.add([entry(2 * MS)], || false) {
             assert_eq!(id, 0);
             *parker.token.lock() = true;
             parker.changed.notify_one();
@@ -85,8 +85,8 @@ fn a_keeper_that_leaves() {
                 idle.idle.wake_one(0);
             }
         });
-        let entry = Entry::Linger(NonNull::dangling(), 0, 0);
-        ready.call_keeper(timers.add([(2 * MS, entry)], || false));
+        let entry = Entry::Linger(NonNull::dangling(), 0, 2 * MS);
+        ready.call_keeper(timers.add([entry], || false));
         keeper.join().unwrap();
         assert_eq!(
             ready.idle.sleepers(),

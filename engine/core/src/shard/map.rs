@@ -11,8 +11,8 @@
 //!
 //!  leaving  | vacant ............ stop |   a table that is being left: `next` walks down from a
 //!           | still here   | next | .. |   vacant slot (`stop`), round the end, and moves what it
-//!                            <----         finds into `main`. No entry is ever put in.
-//!  main     |  moved, and new ones     |
+//!                            <----         finds into `main`. A new entry is put where the walk
+//!  main     |  moved, and new ones     |   has still to come, if its home is there.
 //! ```
 //!
 //! Invariants:
@@ -24,10 +24,13 @@
 //! * I4: a table has a vacant slot; a table is left for good before the next change of size is due.
 //! * I5: slots are allocated when the first entry comes and released when the walk has passed, one
 //!   segment of 32 KB at a time; no operation clears or releases memory in proportion to the map.
+//! * I6: nor do many operations together: the new table gets its segments one after the other, as
+//!   the walk comes to them. (If new entries went to it at once, wherever their homes are, the first
+//!   few hundred would ask for all of its segments.)
 //!
 //! Why I4 holds: a table of C slots takes at most C / 16 operations to leave. Growing begins at
-//! 3/4 C and ends with at most 13/16 C entries in 2 C slots; shrinking begins below C / 8 and ends
-//! with at most 3/16 C in C / 2. Neither meets the limit of the new table.
+//! 3/4 C and ends with at most 13/16 C entries in 2 C slots, or in both tables together; shrinking
+//! begins below C / 8 and ends with at most 3/16 C in C / 2. Neither meets the limit of the new table.
 //!
 //! Cost: `get` of a known key is one cache miss (1.5 or 2.5 slots on average at the lowest and the
 //! highest load, 8 of them on a line), of an unknown key 8.5 slots at the highest load; 10.7 to 21.3
@@ -42,7 +45,7 @@
 
 use std::mem;
 
-use super::table::{SEGMENT, Table, VACANT, pack};
+use super::table::{SEGMENT, SpareSegment, Table, VACANT, pack};
 #[cfg(test)]
 use super::table::{hash_of, index_of};
 use crate::sync::mutant;
@@ -67,7 +70,7 @@ const _: () = {
     // I4, for a doubling and for a halving, in slots of a table that is large enough to matter.
     let slots = 1 << 20;
     let ops = slots / MOVES_PER_OP;
-    assert!(limit(slots) + ops < limit(2 * slots));
+    assert!(limit(slots) + ops < limit(2 * slots) && limit(slots) + ops < slots);
     assert!(floor(slots) + ops < limit(slots / 2));
     // A halving is not undone at once, nor a doubling.
     assert!(limit(slots) > floor(2 * slots) && floor(slots) < limit(slots / 2));
@@ -127,7 +130,10 @@ impl Map {
         if self.leaving.is_none() && self.len >= limit(self.main.slots()) {
             self.grow(hash);
         }
-        self.main.put(pack(hash, index));
+        let entry = pack(hash, index);
+        if !self.leaving.as_mut().is_some_and(|leaving| leaving.take_in(hash, entry)) {
+            self.main.put(entry);
+        }
         self.len += 1;
     }
 
@@ -181,6 +187,17 @@ impl Map {
         self.leaving.is_some()
     }
 
+    /// Segments that the owner may make where nobody waits, for [`Map::put_by`]: the first touch of one takes time.
+    #[inline]
+    pub(crate) fn wants_spare(&self) -> usize {
+        if self.leaving.is_none() { 0 } else { self.main.wants_spare() }
+    }
+
+    /// Keeps a segment for when one is needed.
+    pub(crate) fn put_by(&mut self, spare: SpareSegment) {
+        self.main.put_by(spare);
+    }
+
     #[cfg(test)]
     /// Calls `f` with every index, in no order that means anything.
     pub(crate) fn for_each(&self, mut f: impl FnMut(u32)) {
@@ -205,7 +222,8 @@ impl Map {
     #[cold]
     fn leave_for(&mut self, bits: u32, vacant: usize) {
         debug_assert!(self.leaving.is_none(), "I4");
-        let table = mem::replace(&mut self.main, Table::new(bits));
+        let mut table = mem::replace(&mut self.main, Table::new(bits));
+        self.main.take_spare(&mut table);
         let next = vacant.wrapping_sub(1) & table.mask;
         self.leaving = Some(Leaving { table, len: self.len, stop: vacant, next });
         #[cfg(feature = "measure")]
@@ -226,12 +244,33 @@ struct Leaving {
 }
 
 impl Leaving {
+    fn below_stop(&self, slot: usize) -> usize {
+        self.stop.wrapping_sub(slot) & self.table.mask
+    }
+
     /// `false` when the walk has passed the home of `hash`: entries never sit below their home.
     #[inline]
     fn may_hold(&self, hash: u32) -> bool {
-        let below_stop = |slot: usize| self.stop.wrapping_sub(slot) & self.table.mask;
-        let passed = below_stop(self.next) + usize::from(mutant("map-passed-early"));
-        below_stop(self.table.home(hash)) >= passed
+        let passed = self.below_stop(self.next) + usize::from(mutant("map-passed-early"));
+        self.below_stop(self.table.home(hash)) >= passed
+    }
+
+    /// Puts a new entry into the table, if there is a slot for it to which the walk has still to come (I6).
+    fn take_in(&mut self, hash: u32, entry: u64) -> bool {
+        if !self.may_hold(hash) {
+            return false;
+        }
+        let slot = self.table.vacant_from(hash);
+        // The slots that the walk has passed are vacant, so this one is the first of them at most.
+        if self.below_stop(slot) + usize::from(mutant("map-into-passed"))
+            < self.below_stop(self.next)
+        {
+            return false;
+        }
+        // SAFETY: a slot of the table, which has some, since it was left because it was full of them.
+        unsafe { self.table.set(slot, entry) };
+        self.len += 1;
+        true
     }
 
     /// Visits one slot and takes what is in it.

@@ -216,6 +216,26 @@ fn memory_moves_by_the_segment() {
     assert!(bytes < 1024, "{bytes} bytes kept");
 }
 
+/// I6: the new table has slots where the walk has been, not wherever new entries have their homes.
+#[test]
+fn a_new_table_comes_with_the_walk() {
+    let mut map = Map::new();
+    let mut seen = 0;
+    for i in 0..100_000 {
+        map.insert(mix(i), i);
+        let Some(leaving) = &map.leaving else { continue };
+        let walked = leaving.below_stop(leaving.next) - 1;
+        let due = 2 * walked / SEGMENT + 2;
+        let has = map.main.heap_bytes() / (SEGMENT * size_of::<u64>());
+        // The list of the segments themselves takes 8 bytes for each.
+        let list = map.main.slots() / SEGMENT / SEGMENT;
+        // Entries that others had pushed up, away from their homes, go some segments ahead of the walk.
+        assert!(has <= due + list + 8, "{has} segments where the walk came through {due}");
+        seen += usize::from(map.main.slots() > 64 * SEGMENT);
+    }
+    assert!(seen > 2_000, "only {seen} inserts beside a large table being left");
+}
+
 #[test]
 fn a_panic_in_eq_leaves_the_map_as_it_was() {
     let mut map = Map::new();

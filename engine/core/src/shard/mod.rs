@@ -6,5 +6,6 @@ pub(crate) mod fenced;
 pub(crate) mod flag;
 pub(crate) mod map;
 pub(crate) mod reclaim;
+pub(crate) mod spare;
 mod table;
 pub(crate) mod warm;

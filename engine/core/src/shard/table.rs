@@ -1,6 +1,7 @@
 //! A table of [`Map`](super::map::Map): slots in segments, probed one after the other. It knows no growth and no keys.
 
 use std::{
+    mem,
     ptr::{self, NonNull},
     sync::atomic::AtomicU64,
 };
@@ -36,10 +37,37 @@ pub(super) struct Table {
     shift: u32,
     /// Segments that have their slots.
     allocated: usize,
+    /// Segments of [`SEGMENT`] slots, all vacant, for those that have none.
+    spare: Vec<Segment>,
 }
 
-/// Slots of a table; as many as its table has, at most [`SEGMENT`].
+/// Spare segments that are worth having: a look at a shard brings 256 new groups at most as a rule, and they move 4,096 slots,
+/// which are two segments of a table of twice the size.
+pub(super) const SPARE: usize = 3;
+
+/// Slots of a table; as many as its table has, at most [`SEGMENT`]. Owned by a table or a [`SpareSegment`].
 struct Segment(NonNull<u64>);
+
+/// A segment of [`SEGMENT`] vacant slots that was made outside the claim, and touched there.
+pub(crate) struct SpareSegment(Segment);
+
+impl SpareSegment {
+    pub(crate) fn new() -> Self {
+        let mut segment = Segment::vacant();
+        segment.allocate(SEGMENT);
+        for slot in (0..SEGMENT).step_by(4096 / size_of::<u64>()) {
+            // SAFETY: a slot of the fresh segment. Volatile, since it writes what is there, and is to touch the page.
+            unsafe { segment.0.add(slot).write_volatile(VACANT) };
+        }
+        Self(segment)
+    }
+}
+
+impl Drop for SpareSegment {
+    fn drop(&mut self) {
+        self.0.release(SEGMENT);
+    }
+}
 
 /// What segments without slots of their own are read from. Never written; atomic only so that it is not in the program
 /// file, which it would make 32 KB longer.
@@ -80,6 +108,7 @@ impl Drop for Table {
     fn drop(&mut self) {
         let slots = self.segment_slots();
         self.segments.iter_mut().for_each(|segment| segment.release(slots));
+        self.spare.iter_mut().for_each(|segment| segment.release(SEGMENT));
     }
 }
 
@@ -87,7 +116,24 @@ impl Table {
     pub(super) fn new(bits: u32) -> Self {
         let slots = 1usize << bits;
         let segments = (0..slots.div_ceil(SEGMENT)).map(|_| Segment::vacant()).collect();
-        Self { segments, mask: slots - 1, shift: 32 - bits, allocated: 0 }
+        Self { segments, mask: slots - 1, shift: 32 - bits, allocated: 0, spare: Vec::new() }
+    }
+
+    /// Spare segments that it could use.
+    pub(super) fn wants_spare(&self) -> usize {
+        let most = SPARE.min(self.segments.len() - self.allocated);
+        if self.slots() > SEGMENT { most.saturating_sub(self.spare.len()) } else { 0 }
+    }
+
+    pub(super) fn put_by(&mut self, mut spare: SpareSegment) {
+        self.spare.push(mem::replace(&mut spare.0, Segment::vacant()));
+    }
+
+    /// Takes over the spare segments of a table that is being left, if it has use for them.
+    pub(super) fn take_spare(&mut self, of: &mut Self) {
+        if self.slots() > SEGMENT {
+            self.spare = mem::take(&mut of.spare);
+        }
     }
 
     pub(super) fn slots(&self) -> usize {
@@ -104,7 +150,8 @@ impl Table {
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.segments) + self.allocated * self.segment_slots() * size_of::<u64>()
+        let slots = self.allocated * self.segment_slots() + self.spare.len() * SEGMENT;
+        size_of_val(&*self.segments) + slots * size_of::<u64>()
     }
 
     /// A slot of the table, if it has any.
@@ -136,7 +183,10 @@ impl Table {
         let slots = self.segment_slots();
         let segment = &mut self.segments[slot / SEGMENT];
         if segment.is_vacant() {
-            segment.allocate(slots);
+            match self.spare.pop_if(|_| slots == SEGMENT) {
+                Some(spare) => *segment = spare,
+                None => segment.allocate(slots),
+            }
             self.allocated += 1;
         }
         // SAFETY: the caller's promise, and the segment is our own.

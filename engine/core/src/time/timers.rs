@@ -23,7 +23,10 @@
 
 use std::{ptr::NonNull, time::Duration};
 
-use super::wheel::Wheel;
+use super::{
+    lingers::{Fired, Lingers},
+    wheel::Wheel,
+};
 use crate::{
     group::block::Group,
     ready::link::{Chain, Unit},
@@ -51,8 +54,30 @@ pub(crate) enum Entry<K, T> {
 // SAFETY: the pointer is to a block that lives as long as the engine; only its word is touched without a token.
 unsafe impl<K: Send, T: Send> Send for Entry<K, T> {}
 
-/// The wheel, and a buffer for what it fires.
-type WheelAndDue<K, T> = (Wheel<Entry<K, T>>, Vec<Entry<K, T>>);
+impl<K, T> Entry<K, T> {
+    fn deadline(&mut self) -> &mut u64 {
+        let (Self::BackOff(_, deadline)
+        | Self::Linger(_, _, deadline)
+        | Self::Rate(_, deadline)
+        | Self::Alarm(deadline)) = self;
+        deadline
+    }
+}
+
+/// What the lock of the timers guards.
+struct Waiting<K, T> {
+    wheel: Wheel<Entry<K, T>>,
+    lingers: Lingers<K, T>,
+    /// A buffer for what the wheel fires.
+    due: Vec<Entry<K, T>>,
+}
+
+impl<K, T> Waiting<K, T> {
+    fn insert(&mut self, mut entry: Entry<K, T>) {
+        let deadline = *entry.deadline();
+        self.wheel.insert(tick_from(deadline), entry);
+    }
+}
 
 /// What follows from a new entry for the keeper of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +93,7 @@ pub(crate) enum KeeperCall {
 
 /// See the module text.
 pub(crate) struct Timers<K, T> {
-    wheel: Mutex<WheelAndDue<K, T>>,
+    waiting: Mutex<Waiting<K, T>>,
     /// The tick at which somebody should look; `NEVER` when nothing waits.
     next: AtomicU64,
     keeper: AtomicUsize,
@@ -87,29 +112,40 @@ fn tick_from(at: u64) -> u64 {
 impl<K, T> Timers<K, T> {
     pub(crate) fn new(now: u64) -> Self {
         Self {
-            wheel: Mutex::new((Wheel::new(tick(now)), Vec::new())),
+            waiting: Mutex::new(Waiting {
+                wheel: Wheel::new(tick(now)),
+                lingers: Lingers::new(),
+                due: Vec::new(),
+            }),
             next: AtomicU64::new(NEVER),
             keeper: AtomicUsize::new(NOBODY),
         }
     }
 
-    /// Adds entries with their deadlines in ns, and says what the keeper must be told. `hurry` is asked under the
+    /// Adds entries, and says what the keeper must be told. `hurry` is asked under the
     /// lock: entries of linger and of rates then fire at once.
     pub(crate) fn add(
         &self,
-        entries: impl IntoIterator<Item = (u64, Entry<K, T>)>,
+        entries: impl IntoIterator<Item = Entry<K, T>>,
         hurry: impl FnOnce() -> bool,
     ) -> KeeperCall {
-        let mut wheel = self.wheel.lock();
+        let mut waiting = self.waiting.lock();
         let hurry = hurry();
-        for (deadline, entry) in entries {
-            let now = matches!(entry, Entry::Linger(..) | Entry::Rate(..)) && hurry;
-            wheel.0.insert(if now { 0 } else { tick_from(deadline) }, entry);
+        for mut entry in entries {
+            if hurry && matches!(entry, Entry::Linger(..) | Entry::Rate(..)) {
+                *entry.deadline() = 0;
+            }
+            if let Entry::Linger(group, sequence, deadline) = entry
+                && !waiting.lingers.begin(group, sequence, deadline)
+            {
+                continue;
+            }
+            waiting.insert(entry);
         }
         let before = self.next.load(Ordering::Relaxed);
-        let next = wheel.0.next_deadline().unwrap_or(NEVER);
+        let next = waiting.wheel.next_deadline().unwrap_or(NEVER);
         self.next.store(next, Ordering::Relaxed);
-        drop(wheel);
+        drop(waiting);
         if !mutant("timer-no-fence-add") {
             // ORDERING: SeqCst fence between the store of `next` and the look for a keeper; pairs with `keep`.
             fence(Ordering::SeqCst);
@@ -135,64 +171,79 @@ impl<K, T> Timers<K, T> {
     /// Fires what is due; the units that become ready go into `out`. Does nothing when another worker is at it. `true`: an
     /// alarm was among it.
     pub(crate) fn fire(&self, now: u64, out: &mut Chain) -> bool {
-        let Some(mut wheel) = self.wheel.try_lock() else { return false };
-        let (wheel, due) = &mut *wheel;
+        let Some(mut waiting) = self.waiting.try_lock() else { return false };
+        let Waiting { wheel, lingers, due } = &mut *waiting;
         wheel.advance(tick(now), due);
         let mut alarm = false;
         for entry in due.drain(..) {
-            alarm |= release(entry, out);
+            match entry {
+                Entry::Linger(group, sequence, at) => match lingers.fire(group, at) {
+                    Fired::Ends(sequence) => end_linger(group, sequence, out),
+                    Fired::Again(at) => {
+                        wheel.insert(tick_from(at), Entry::Linger(group, sequence, at));
+                    }
+                    Fired::Nothing => {}
+                },
+                Entry::BackOff(unit, _) | Entry::Rate(unit, _) => out.push(unit),
+                Entry::Alarm(_) => alarm = true,
+            }
         }
-        self.next.store(wheel.next_deadline().unwrap_or(NEVER), Ordering::Relaxed);
+        self.note_next(wheel);
         alarm
     }
 
     /// Ends every linger (the engine drains). The rest stays.
     pub(crate) fn end_lingers(&self, out: &mut Chain) {
-        self.end(out, |entry| matches!(entry, Entry::Linger(..)));
+        let mut waiting = self.waiting.lock();
+        for entry in waiting.wheel.drain() {
+            match entry {
+                Entry::Linger(group, ..) => {
+                    if let Some(sequence) = waiting.lingers.end(group) {
+                        end_linger(group, sequence, out);
+                    }
+                }
+                other => waiting.insert(other),
+            }
+        }
+        self.note_next(&waiting.wheel);
     }
 
     /// Ends every wait for the rate of a group: it was changed.
     pub(crate) fn end_rates(&self, out: &mut Chain) {
-        self.end(out, |entry| matches!(entry, Entry::Rate(..)));
+        let mut waiting = self.waiting.lock();
+        for entry in waiting.wheel.drain() {
+            match entry {
+                Entry::Rate(unit, _) => out.push(unit),
+                other => waiting.insert(other),
+            }
+        }
+        self.note_next(&waiting.wheel);
     }
 
     /// Takes the token of this group out, where it waits for a time. Looks at every entry: for what is done by hand.
     pub(crate) fn take(&self, group: NonNull<Group<K, T>>) -> Option<Unit> {
-        let mut wheel = self.wheel.lock();
-        let wheel = &mut wheel.0;
-        let taken = wheel.remove(|entry| match entry {
+        let mut waiting = self.waiting.lock();
+        let taken = waiting.wheel.remove(|entry| match entry {
             Entry::BackOff(unit, _) | Entry::Rate(unit, _) => unit.is_group(group.cast()),
             Entry::Linger(..) | Entry::Alarm(_) => false,
         });
-        self.next.store(wheel.next_deadline().unwrap_or(NEVER), Ordering::Relaxed);
+        self.note_next(&waiting.wheel);
         match taken {
             Some(Entry::BackOff(unit, _) | Entry::Rate(unit, _)) => Some(unit),
             _ => None,
         }
     }
 
-    fn end(&self, out: &mut Chain, ends: impl Fn(&Entry<K, T>) -> bool) {
-        let mut wheel = self.wheel.lock();
-        let wheel = &mut wheel.0;
-        for entry in wheel.drain() {
-            match entry {
-                ended if ends(&ended) => {
-                    release(ended, out);
-                }
-                Entry::BackOff(_, deadline)
-                | Entry::Rate(_, deadline)
-                | Entry::Linger(_, _, deadline)
-                | Entry::Alarm(deadline) => wheel.insert(tick_from(deadline), entry),
-            }
-        }
+    /// Under the lock of this wheel.
+    fn note_next(&self, wheel: &Wheel<Entry<K, T>>) {
         self.next.store(wheel.next_deadline().unwrap_or(NEVER), Ordering::Relaxed);
     }
 
     /// For the watch: shows each group whose token lies here, with the attempts of its first task so far and its deadline, until
     /// `show` says that it has seen enough. The lock is held meanwhile.
     pub(crate) fn look(&self, mut show: impl FnMut(NonNull<Group<K, T>>, u32, u64) -> bool) {
-        let wheel = self.wheel.lock();
-        for entry in wheel.0.iter() {
+        let waiting = self.waiting.lock();
+        for entry in waiting.wheel.iter() {
             let (Entry::BackOff(unit, deadline) | Entry::Rate(unit, deadline)) = entry else {
                 continue;
             };
@@ -237,17 +288,62 @@ impl<K, T> Timers<K, T> {
     }
 }
 
-/// `true`: it was an alarm.
-fn release<K, T>(entry: Entry<K, T>, out: &mut Chain) -> bool {
-    match entry {
-        Entry::Alarm(_) => return true,
-        Entry::BackOff(unit, _) | Entry::Rate(unit, _) => out.push(unit),
-        Entry::Linger(group, sequence, _) => {
-            // SAFETY: blocks live as long as the engine; the word is atomic.
-            if unsafe { group.as_ref() }.word.end_linger(Some(sequence)) {
-                out.push(Unit::group(group.cast()));
+/// The linger with this sequence is over, unless it has ended otherwise.
+fn end_linger<K, T>(group: NonNull<Group<K, T>>, sequence: u32, out: &mut Chain) {
+    // SAFETY: blocks live as long as the engine; the word is atomic.
+    if unsafe { group.as_ref() }.word.end_linger(Some(sequence)) {
+        out.push(Unit::group(group.cast()));
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::group::block::Block;
+
+    const MS: u64 = TICK;
+
+    fn fired(timers: &Timers<u32, u32>, now: u64) -> usize {
+        let mut out = Chain::default();
+        timers.fire(now, &mut out);
+        let n = out.len();
+        while let Some(unit) = out.pop() {
+            unit.open();
+        }
+        n
+    }
+
+    /// Batches that fill up early leave one entry of their group in the wheel, not one each; and the last linger ends at its own time.
+    #[test]
+    fn lingers_that_end_early_leave_one_entry() {
+        let timers = Timers::<u32, u32>::new(0);
+        let block = Block::<u32, u32, ()>::new();
+        let (group, word) = (NonNull::from(&block.group), &block.group.word);
+        word.publish(1);
+        for begun in 0..1_000 {
+            let sequence = word.linger(10).expect("one of ten");
+            let _ = timers.add([Entry::Linger(group, sequence, (begun + 5_000) * MS)], || false);
+            assert_eq!(timers.waiting.lock().wheel.len(), 1);
+            if begun < 999 {
+                assert!(word.end_linger(None), "as if the batch had filled up");
             }
         }
+        assert_eq!(fired(&timers, 5_998 * MS), 0, "an earlier linger would have ended");
+        assert_eq!(timers.waiting.lock().wheel.len(), 1);
+        assert_eq!(fired(&timers, 5_999 * MS), 1);
+        assert!(!timers.any());
     }
-    false
+
+    /// What is hurried stays so when all entries are looked at (a drain, a change of rates).
+    #[test]
+    fn a_hurried_entry_is_not_put_back_at_its_own_time() {
+        let timers = Timers::<u32, u32>::new(0);
+        let block = Block::<u32, u32, ()>::new();
+        let (group, word) = (NonNull::from(&block.group), &block.group.word);
+        word.publish(1);
+        let sequence = word.linger(10).expect("one of ten");
+        let _ = timers.add([Entry::Linger(group, sequence, 5_000 * MS)], || true);
+        timers.end_rates(&mut Chain::default());
+        assert_eq!(fired(&timers, MS), 1);
+    }
 }

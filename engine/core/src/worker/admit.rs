@@ -45,7 +45,7 @@ where
                 token.group().set_place(Place::GroupRate);
                 let entry = Entry::Rate(token.rest(), at);
                 // Where the rate was changed meanwhile, it asks again at once.
-                core.put_in_timer([(at, entry)], || rates.setting() != setting);
+                core.put_in_timer([entry], || rates.setting() != setting);
                 core.fetch_if_called(group);
                 return None;
             }
@@ -135,11 +135,11 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         self.admission.is_active() || self.group_rates.is_active()
     }
 
-    /// Puts entries with their deadlines in ns into the timer, and sees to it that somebody keeps the time. `hurry`: see
+    /// Puts entries into the timer, and sees to it that somebody keeps the time. `hurry`: see
     /// [`Timers::add`](crate::time::timers::Timers::add).
     pub(crate) fn put_in_timer(
         &self,
-        entries: impl IntoIterator<Item = (u64, Entry<K, T>)>,
+        entries: impl IntoIterator<Item = Entry<K, T>>,
         hurry: impl FnOnce() -> bool,
     ) {
         let call = self.timers.add(entries, hurry);
@@ -149,7 +149,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
     /// Puts the alarm of admission into the timer.
     pub(crate) fn set_alarm(&self, alarm: Alarm) {
         if let Alarm(Some(at)) = alarm {
-            self.put_in_timer([(at, Entry::Alarm(at))], || false);
+            self.put_in_timer([Entry::Alarm(at)], || false);
         }
     }
 

@@ -43,8 +43,8 @@ where
             core.feed_starved();
             return;
         }
-        let most = core.settings.chunk.min(u32::try_from(self.allowance).unwrap_or(u32::MAX));
         let now = core.front.ready.clock.now();
+        let most = self.chunk.begin(now).min(u32::try_from(self.allowance).unwrap_or(u32::MAX));
         self.pace.now = now;
         let mut back = core.backs[shard].lock();
         #[cfg(feature = "measure")]
@@ -52,12 +52,14 @@ where
         let mut demux =
             Demux { door, back: &mut back, pool: &mut self.pool, scratch: &mut self.scratch, now };
         let taken = demux.chunk(most);
+        self.chunk.took(taken);
         self.sample(taken);
         let held = self.publish(door);
         core.tend(&mut back, &mut self.pool, &mut self.scratch, taken);
         let more = !self.let_rest(door, &mut back, taken);
         back.left_at = if more { now } else { 0 };
         let gone_lanes = std::mem::take(&mut back.gone_lanes);
+        let wanted = back.wants_spare();
         #[cfg(feature = "measure")]
         holding.end();
         drop(back);
@@ -75,6 +77,10 @@ where
         add(&self.post().counters.looks, 1);
         if more || !self.fresh.is_empty() {
             self.run_row(more.then(|| door.unit()));
+        }
+        if let Some(wanted) = wanted {
+            let spare = wanted.make();
+            self.core().backs[shard].lock().put_by(spare);
         }
         self.clean_up();
     }
@@ -177,7 +183,7 @@ where
         match reference.word.linger(self.core().settings.batch) {
             Ok(sequence) => {
                 let deadline = now + self.core().settings.flush.as_nanos() as u64;
-                self.waits.push((deadline, Entry::Linger(group, sequence, deadline)));
+                self.waits.push(Entry::Linger(group, sequence, deadline));
             }
             // SAFETY: the token stayed ours.
             Err(_) => self.fresh.push(unsafe { token(group, &self.core().front.ready) }),
@@ -213,7 +219,7 @@ where
             Ok(sequence) => {
                 let group = token.as_ptr();
                 token.gone();
-                self.waits.push((now + left, Entry::Linger(group, sequence, now + left)));
+                self.waits.push(Entry::Linger(group, sequence, now + left));
                 self.insert_lingers();
             }
             Err(_) => self.queue(token.rest()),

@@ -9,6 +9,7 @@
 
 pub(crate) mod admit;
 pub(crate) mod answer;
+mod chunk;
 mod dispatch;
 pub(crate) mod idle;
 pub(crate) mod lend;
@@ -74,7 +75,7 @@ pub(crate) struct Worker<K, T, W: Work<K, T>> {
     /// The engine has a flush interval.
     lingers: bool,
     /// Linger entries of one chunk.
-    waits: Vec<(u64, crate::time::timers::Entry<K, T>)>,
+    waits: Vec<crate::time::timers::Entry<K, T>>,
     /// Records that this worker may take before it adds up the backlog again.
     allowance: u64,
     steps: u32,
@@ -93,6 +94,7 @@ pub(crate) struct Worker<K, T, W: Work<K, T>> {
     /// The token of a group that goes on with its round.
     again: Option<Unit>,
     pub(crate) pace: Pace,
+    chunk: chunk::Chunk,
     pub(crate) sampler: Sampler,
     #[cfg(feature = "metrics")]
     pub(crate) recorder: crate::watch::recorder::Times,
@@ -118,6 +120,7 @@ where
         let post = NonNull::from(&*core.front.ready.posts[id]);
         let hand = NonNull::from(&*core.hands[id]);
         let pace = Pace::new(core.settings.watch.timing, core.front.ready.clock.now());
+        let chunk = chunk::Chunk::new(core.settings.chunk);
         let lingers = !core.settings.flush.is_zero();
         Self {
             core,
@@ -145,6 +148,7 @@ where
             runs_bulk: std::cell::Cell::new(false),
             again: None,
             pace,
+            chunk,
             sampler: Sampler::new(),
             weighed: Weighed::default(),
             owed: (0, 0),
@@ -211,6 +215,7 @@ where
         let next = next.or_else(|| self.take_bulk(self.core.front.ready.bulk.as_ref()?));
         if next.is_none() {
             self.pace.pause();
+            self.chunk.pause();
         }
         next
     }

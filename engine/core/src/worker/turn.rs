@@ -263,7 +263,7 @@ where
         token.group().set_place(Place::BackOff);
         let group = token.as_ptr();
         let entry = Entry::BackOff(token.rest(), deadline);
-        core.put_in_timer([(deadline, entry)], || false);
+        core.put_in_timer([entry], || false);
         core.fetch_if_called(group);
     }
 }
