@@ -73,21 +73,20 @@ impl<K: Hash + Eq, T> Producer<K, T> {
         self.send(key, task, until(timeout))
     }
 
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, key: K, task: T, patience: Patience) -> Result<(), SubmitError<K, T>> {
         let (shard, hash) = self.front.hash(&key);
-        match self.push(shard, hash, key, task) {
-            Err(SubmitError { key, task, reason: SubmitReason::EngineFull })
-                if !matches!(patience, Patience::None) || self.exact.is_some() =>
-            {
-                self.send_slowly(shard, hash, key, task, patience)
-            }
-            result => result,
+        let mut record = Some((key, task));
+        let sent = self.push(shard, hash, || record.take().expect("asked once"));
+        match record {
+            Some((key, task)) if !sent => self.send_slowly(shard, hash, key, task, patience),
+            _ => Ok(()),
         }
     }
 
-    #[inline]
-    fn push(&mut self, shard: usize, hash: u32, key: K, task: T) -> Result<(), SubmitError<K, T>> {
+    /// `false`: nothing was asked for; the lane is full, or the engine refuses.
+    #[inline(always)]
+    fn push(&mut self, shard: usize, hash: u32, record: impl FnOnce() -> (K, T)) -> bool {
         let front = &*self.front;
         debug_assert!(shard < self.lanes.len());
         // SAFETY: a shard that a hash names is in bounds, and there is a lane for each.
@@ -96,26 +95,24 @@ impl<K: Hash + Eq, T> Producer<K, T> {
         front.barrier.light();
         if front.status.refuses() {
             lane.end();
-            return Err(SubmitError { key, task, reason: SubmitReason::Closed });
+            return false;
         }
-        let pushed = lane.push(head, hash, key, task);
+        let pushed = lane.push_with(head, hash, record);
         lane.end();
-        match pushed {
-            Ok(()) => {
-                front.pushed(front.door(shard));
-                Ok(())
-            }
-            Err((key, task)) => Err(SubmitError { key, task, reason: SubmitReason::EngineFull }),
+        if pushed {
+            front.pushed(front.door(shard));
         }
+        pushed
     }
 
     #[cold]
+    #[inline(never)]
     fn send_slowly(
         &mut self,
         shard: usize,
         hash: u32,
-        mut key: K,
-        mut task: T,
+        key: K,
+        task: T,
         patience: Patience,
     ) -> Result<(), SubmitError<K, T>> {
         if let Some(shared) = &self.exact {
@@ -128,18 +125,28 @@ impl<K: Hash + Eq, T> Producer<K, T> {
             );
         }
         let front = self.front.clone();
-        let mut gate = front.doors[shard].gate.enter();
-        loop {
-            match self.push(shard, hash, key, task) {
-                Err(SubmitError { key: k, task: t, reason: SubmitReason::EngineFull }) => {
-                    (key, task) = (k, t);
-                }
-                result => return result,
-            }
-            if let Err(reason) = front.wait_at(&mut gate, patience, SubmitReason::EngineFull) {
-                return Err(SubmitError { key, task, reason });
-            }
+        let refused = || front.status.refuses().then_some(SubmitReason::Closed);
+        if matches!(patience, Patience::None) {
+            let reason = refused().unwrap_or(SubmitReason::EngineFull);
+            return Err(SubmitError { key, task, reason });
         }
+        let mut record = Some((key, task));
+        let mut gate = front.doors[shard].gate.enter();
+        let reason = loop {
+            if let Some(closed) = refused() {
+                break closed;
+            }
+            if self.push(shard, hash, || record.take().expect("asked once")) {
+                return Ok(());
+            }
+            if refused().is_none()
+                && let Err(reason) = front.wait_at(&mut gate, patience, SubmitReason::EngineFull)
+            {
+                break reason;
+            }
+        };
+        let (key, task) = record.expect("it was not sent");
+        Err(SubmitError { key, task, reason })
     }
 }
 

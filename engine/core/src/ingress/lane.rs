@@ -105,9 +105,15 @@ impl<K, T> Lane<K, T> {
         self.producer.pushing.store(false, order);
     }
 
-    /// Producer, between `begin` and `end`: one record, or back it comes. `head` is the producer's copy of the head.
-    #[inline]
-    pub(crate) fn push(&self, head: &mut u64, hash: u32, key: K, task: T) -> Result<(), (K, T)> {
+    /// Producer, between `begin` and `end`: one record. `false`: the lane is full, and `record` was not asked. It only moves
+    /// values. `head` is the producer's copy of the head.
+    #[inline(always)]
+    pub(crate) fn push_with(
+        &self,
+        head: &mut u64,
+        hash: u32,
+        record: impl FnOnce() -> (K, T),
+    ) -> bool {
         let tail = self.producer.tail.load(Ordering::Relaxed);
         if tail - *head > self.mask + u64::from(mutant("lane-one-too-many")) {
             // ORDERING: Acquire pairs with the Release of `give_back`.
@@ -115,9 +121,10 @@ impl<K, T> Lane<K, T> {
                 if mutant("lane-full-relaxed") { Ordering::Relaxed } else { Ordering::Acquire };
             *head = self.head.load(order);
             if tail - *head > self.mask {
-                return Err((key, task));
+                return false;
             }
         }
+        let (key, task) = record();
         let cell = self.cell(tail);
         // SAFETY: the cell is behind the head by less than the capacity: the producer's.
         cell.hash.with_mut(|slot| unsafe { *slot = hash });
@@ -129,7 +136,15 @@ impl<K, T> Lane<K, T> {
         let order =
             if mutant("lane-publish-relaxed") { Ordering::Relaxed } else { Ordering::Release };
         self.producer.tail.store(tail + 1, order);
-        Ok(())
+        true
+    }
+
+    /// As [`Lane::push_with`]; a record for which there is no room comes back.
+    #[cfg(any(loom, fuzzing))]
+    pub(crate) fn push(&self, head: &mut u64, hash: u32, key: K, task: T) -> Result<(), (K, T)> {
+        let mut record = Some((key, task));
+        self.push_with(head, hash, || record.take().expect("asked once"));
+        record.map_or(Ok(()), Err)
     }
 
     /// The number of records ever pushed.
@@ -252,7 +267,7 @@ mod tests {
     fn a_shut_lane_is_full_for_ever() {
         let lane = Lane::<u64, String>::shut();
         for _ in 0..3 {
-            assert_eq!(lane.push(&mut 0, 1, 1, "a".to_owned()), Err((1, "a".to_owned())));
+            assert!(!lane.push_with(&mut 0, 1, || unreachable!("full")));
         }
     }
 
@@ -266,7 +281,7 @@ mod tests {
                 let (mut known, mut head, mut next) = (start, start, 0u64);
                 for round in 0..60 {
                     // The producer's copy of the head is as old as it may be: only a full lane makes it look.
-                    while lane.push(&mut known, next as u32, next, next.to_string()).is_ok() {
+                    while lane.push_with(&mut known, next as u32, || (next, next.to_string())) {
                         next += 1;
                     }
                     assert_eq!(lane.tail() - lane.head(), capacity as u64, "full");
