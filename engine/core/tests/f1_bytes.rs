@@ -281,7 +281,7 @@ fn bytes_come_back_however_their_task_leaves() {
                         _ => OnExhausted::dead_letter(MS, {
                             let tries = AtomicU64::new(0);
                             move |_: bgrp::Exhausted<'_, u32, Vec<u8>>| {
-                                if tries.fetch_add(1, SeqCst) % 3 == 0 {
+                                if tries.fetch_add(1, SeqCst).is_multiple_of(3) {
                                     Err("full")
                                 } else {
                                     Ok(())

@@ -347,7 +347,7 @@ fn a_place_comes_back_however_its_task_leaves() {
     // Every other letter is not taken at first: its task is held, and keeps its place.
     let tries = AtomicU64::new(0);
     let verdicts = OnExhausted::dead_letter(MS, move |_: bgrp::Exhausted<'_, u32, u64>| {
-        if tries.fetch_add(1, SeqCst) % 2 == 0 { Err("full") } else { Ok(()) }
+        if tries.fetch_add(1, SeqCst).is_multiple_of(2) { Err("full") } else { Ok(()) }
     });
     for (what, exhausted) in [
         ("skipped", OnExhausted::skip()),

@@ -168,9 +168,12 @@ pub(crate) enum Found {
     Halted,
 }
 
+/// Lines by their groups.
+type ByGroup<K, T> = HashMap<NonNull<Group<K, T>>, Line, RandomState>;
+
 /// Of one shard: the lines of its full groups. A group has one if and only if its word says FULL. The lock is a leaf.
 #[derive(Debug)]
-pub(crate) struct Lines<K, T>(Mutex<HashMap<NonNull<Group<K, T>>, Line, RandomState>>);
+pub(crate) struct Lines<K, T>(Mutex<ByGroup<K, T>>);
 
 // SAFETY: the pointers are to blocks that live as long as the engine, of which only atomics are touched.
 unsafe impl<K: Send + Sync, T: Send> Send for Lines<K, T> {}
