@@ -21,6 +21,7 @@ use crate::{
         held::{After, Ask},
     },
     outcome::Failure,
+    sync::mutant,
     wait::check::WaitHost,
 };
 
@@ -198,6 +199,7 @@ where
             Wish::Pause | Wish::PauseAndRest => entry.paused = true,
             Wish::Close => entry.closed = true,
             Wish::Resume => (entry.paused, entry.closed, entry.halted) = (false, false, None),
+            Wish::Discard if mutant("discard-stays-halted") => {}
             Wish::Discard => (entry.paused, entry.halted) = (false, None),
             Wish::Cancel | Wish::Drain => {}
         }
@@ -267,7 +269,9 @@ where
         if let Some(index) = index.filter(|_| !self.front.status.stops()) {
             let group = NonNull::from(back.group(index));
             let gate = &self.front.doors[shard].gate;
-            let changed = if shut {
+            let changed = if shut && mutant("close-stays-open") {
+                false
+            } else if shut {
                 gate.shut(&self.front.filter, who.hash(), group)
             } else {
                 gate.open(&self.front.filter, who.hash(), group)

@@ -25,6 +25,9 @@ mod book {
     struct Waiting;
     #[doc = include_str!("../../../docs/guide/hot-keys.md")]
     struct HotKeys;
+    #[cfg(feature = "tokio")]
+    #[doc = include_str!("../../../docs/guide/service.md")]
+    struct Service;
     #[doc = include_str!("../../../docs/guide/watching.md")]
     struct Watching;
 }

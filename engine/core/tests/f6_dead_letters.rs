@@ -62,6 +62,7 @@ fn a_file_gets_one_line_for_each_dead_letter_with_what_is_known() {
         }
         let report = engine.close(LONG);
         assert_eq!((report.done, report.failed), (10, 10));
+        assert_eq!(engine.stats().dead_lettered, 10, "the figure that is exposed counts them too");
     }
     let lines = file.lines();
     assert_eq!(lines.len(), 20, "the second engine appends");

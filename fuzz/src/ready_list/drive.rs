@@ -5,7 +5,7 @@ use std::time::Duration;
 use bgrp::{Producer, Sim};
 
 use super::{
-    ends,
+    ends, leases,
     model::{self, with},
     setup::Setup,
     values::{Arms, KEYS, Key, Task, at_work, with_handles},
@@ -78,6 +78,7 @@ impl Drive {
                 ends::close(self);
             }
             3 => self.advance(Duration::from_millis(u64::from(bytes.u16()))),
+            4..=11 if self.setup.leases => self.lease_comes_back(bytes.u8(), arg),
             _ => self.rest(),
         }
     }
@@ -196,6 +197,11 @@ impl Drive {
         with(|model| model.now += by);
         let sim = self.sim.as_mut().expect("the engine is there until the end");
         sim.advance(by);
+    }
+
+    fn lease_comes_back(&mut self, which: u8, how: u8) {
+        with(|model| model.at_rest = false);
+        leases::come_back(usize::from(which), how);
     }
 
     pub(super) fn refuse(&mut self) {

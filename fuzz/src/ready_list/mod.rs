@@ -9,13 +9,15 @@
 //!
 //! The oracle ([`model`]) knows no schedule. It says what must hold in all of them: order per key and way in, each task
 //! once, attempts in place, waits kept and not overdone, limits, counts; and at the end every value that was ever made
-//! is dropped exactly once. Leases do not exist yet and are left out.
+//! is dropped exactly once. In some inputs batches leave as
+//! leases, and come back when an operation says so.
 //!
 //! [`Sim::step`]: bgrp::Sim::step
 //! [`Sim::live`]: bgrp::Sim::live
 
 mod drive;
 mod ends;
+mod leases;
 mod model;
 mod setup;
 mod values;
@@ -29,6 +31,7 @@ const TASKS: u32 = 4_000;
 pub fn run(input: &[u8]) {
     witness::start();
     values::start();
+    leases::start();
     let mut bytes = Bytes::new(input);
     let setup = setup::Setup::decode(&mut bytes);
     model::start(setup);

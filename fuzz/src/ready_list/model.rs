@@ -46,6 +46,10 @@ struct Group {
     /// The last step in which something of this group ran.
     step: u64,
     has_state: bool,
+    /// Its batch is leased out.
+    lent: bool,
+    /// When it came back, if it was not at rest since: a worker settles it some time later, and the wait begins then.
+    back_at: Option<Duration>,
 }
 
 impl Group {
@@ -135,6 +139,9 @@ impl Model {
             note(format!("key {key} runs in an engine that is halted"));
         }
         let group = self.groups.entry(key).or_default();
+        if group.lent {
+            note(format!("key {key} runs twice at once"));
+        }
         if group.halted {
             note(format!("key {key} runs although it is halted"));
         }
@@ -213,6 +220,14 @@ impl Model {
         group.rests = (now + wait.0, now + wait.1);
     }
 
+    /// The batch of a group is leased out, or comes back.
+    pub(super) fn lent(&mut self, key: u8, out: bool) {
+        let now = self.now;
+        let group = self.groups.entry(key).or_default();
+        group.lent = out;
+        group.back_at = (!out).then_some(now);
+    }
+
     /// The state of a group could not be opened: an attempt of the task at its head, whoever that is.
     pub(super) fn open_failed(&mut self, key: u8) {
         let (has_state, step) = (self.groups.entry(key).or_default().has_state, self.step);
@@ -245,7 +260,8 @@ impl Model {
         let (now, step) = (self.now, self.step);
         let group = self.groups.entry(key).or_default();
         let held_before = std::mem::replace(&mut group.step, step) != step;
-        let early = held_before && now < group.rests.0;
+        // A lease is settled some steps after it came back.
+        let early = held_before && group.back_at.is_none() && now < group.rests.0;
         let is = |tried: &Tried| tried.entry.is_none_or(|entry| entry.id == id);
         let Some(at) = group.head.iter().position(is) else {
             self.require(false, || format!("the policy is asked about {id}, which is not tried"));
@@ -309,6 +325,9 @@ impl Model {
         let (now, setup, refuses) = (self.now, self.setup, self.refuses);
         let mut wrong = Vec::new();
         for (key, group) in &mut self.groups {
+            if let Some(back_at) = group.back_at.take() {
+                group.rests.1 += now - back_at;
+            }
             group.entries().for_each(|entry| entry.seen = entry.seen.or(Some(now)));
             let oldest = group.entries().filter_map(|entry| entry.seen).min();
             let Some(oldest) = oldest else { continue };
@@ -318,7 +337,7 @@ impl Model {
                 && group.head.is_empty()
                 && group.waiting() < setup.batch
                 && now < oldest + setup.flush + MS;
-            if !group.halted && !in_back_off && !lingers {
+            if !group.halted && !in_back_off && !lingers && !group.lent {
                 wrong.push(format!("nothing keeps key {key}: {group:?}"));
             }
         }

@@ -7,8 +7,8 @@ use bgrp::{
 };
 
 use super::{
-    model,
-    values::{Burial, Fate, Key, State, Task, wanted_panic},
+    leases, model,
+    values::{Burial, Fate, Key, State, Task, panics, wanted_panic},
 };
 use crate::bytes::Bytes;
 
@@ -49,12 +49,14 @@ pub(super) struct Setup {
     pub(super) end: End,
     /// Handles and lanes outlive the engine.
     pub(super) handles_last: bool,
+    /// Batches leave as leases.
+    pub(super) leases: bool,
 }
 
 impl Setup {
     pub(super) fn decode(bytes: &mut Bytes<'_>) -> Self {
         let (flags, more) = (bytes.u8(), bytes.u8());
-        Self {
+        let mut setup = Self {
             seed: u64::from(bytes.u8()),
             sleep: flags & 1 != 0,
             batched: flags & 2 != 0,
@@ -71,8 +73,14 @@ impl Setup {
             capacity: bytes.pick(&[64, 65, 100, 256, 4_096, 1 << 14]),
             group_capacity: bytes.pick(&[1, 2, 3, 8, 30, 1 << 16]),
             idle_groups: usize::from(bytes.below(14)),
-            wait: u32::from(bytes.below(12)) * MS / 2,
-        }
+            wait: Duration::ZERO,
+            leases: false,
+        };
+        let last = bytes.u8();
+        setup.wait = u32::from(last % 12) * MS / 2;
+        setup.leases = last >= 156;
+        setup.batched |= setup.leases;
+        setup
     }
 
     /// The policy's wait after so many attempts, at least and at most.
@@ -106,7 +114,9 @@ impl Setup {
             .retry(self.retry())
             .on_exhausted(OnExhausted::with(move |failed| self.verdict(failed)))
             .state(State::open);
-        let configured = if self.batched {
+        let configured = if self.leases {
+            builder.lease_handler(leases::take)
+        } else if self.batched {
             builder.handler(|state: &mut State, batch| {
                 let tasks: Vec<_> =
                     batch.iter().enumerate().map(|(i, task)| (task, batch.attempt(i))).collect();
@@ -188,10 +198,6 @@ fn run_one(state: &State, key: &Key, task: &Task, attempt: u32) -> Outcome {
     let outcome = task.answer(attempt);
     model::with(|model| model.settle(key.n, std::slice::from_ref(&outcome), &bad_drop));
     outcome
-}
-
-fn panics(task: &Task, attempt: u32) -> bool {
-    matches!(task.fate(), Fate::Panic(n) if attempt <= n)
 }
 
 /// What a panic counts as.

@@ -260,6 +260,11 @@ fn submit_inside(key: u8) {
     }
 }
 
+/// The handler panics at this attempt.
+pub(super) fn panics(task: &Task, attempt: u32) -> bool {
+    matches!(task.fate(), Fate::Panic(n) if attempt <= n)
+}
+
 /// The state of a group.
 #[derive(Debug)]
 pub(super) struct State {

@@ -6,7 +6,7 @@
 //! [`PROBE`], and after twice as long each time that the probe was throttled: so few calls are wasted on a cap that stands still,
 //! and a cap that rises is found again.
 
-use crate::{error::BuildError, flow::rate::Count};
+use crate::{error::BuildError, flow::rate::Count, sync::mutant};
 
 /// Between a throttled call and the next probe, at first and at most, in ns.
 const PROBE: u64 = 100_000_000;
@@ -102,7 +102,7 @@ impl Seeker {
             self.probe_at = now + self.wait;
             return limit.min(in_flight.saturating_sub(1)).max(self.least);
         }
-        if in_flight < limit || limit >= self.most {
+        if in_flight < limit || (limit >= self.most && !mutant("adaptive-past-most")) {
             // What is not used says nothing about the cap.
             return limit;
         }

@@ -291,7 +291,7 @@ impl<K, T> Admission<K, T> {
     }
 
     /// One more dispatch of the same group, whose share of this round is not used up: it keeps its permit where the limits allow,
-    /// and waits behind all others where they do not.
+    /// and waits behind all others where they do not. The alarm is to be set either way.
     pub(crate) fn renew<'a>(
         &self,
         token: RunToken<'a, K, T>,
@@ -300,17 +300,23 @@ impl<K, T> Admission<K, T> {
         count: u32,
         now: u64,
         out: &mut Chain,
-    ) -> Entered<'a, K, T> {
+    ) -> (Entered<'a, K, T>, Alarm) {
         let mut state = self.state.lock();
         state.learn(Feedback::default(), now);
         if !mutant("renew-keeps-both") {
             state.give_back(&admitted);
         }
-        if let Ok(admitted) = state.admit(count, now) {
-            return Entered::Starts(token, admitted);
-        }
-        state.queues[class as usize].push(token.rest());
-        Entered::Waits(state.pump(now, out))
+        let admitted = state.admit(count, now);
+        let entered = match admitted {
+            Ok(admitted) => Entered::Starts(token, admitted),
+            Err(_) => {
+                state.queues[class as usize].push(token.rest());
+                Entered::Waits(Alarm(None))
+            }
+        };
+        // Also where it goes on: the limit may have risen by more than this one takes.
+        let alarm = state.pump(now, out);
+        (entered, alarm)
     }
 
     /// The dispatch is over; who may go now comes into `out`.
@@ -404,7 +410,7 @@ impl<K, T> Admission<K, T> {
             return None;
         }
         let left = |at: u64| Duration::from_nanos(at.saturating_sub(now));
-        if now < state.paused_until {
+        if now < state.paused_until && !mutant("why-not-throttled") {
             return Some(Why::Throttled { left: left(state.paused_until) });
         }
         Some(match &state.limit {

@@ -16,7 +16,7 @@ pub use self::{
     file::{Durability, FileSink},
     json::Json,
 };
-use super::exhausted::{Exhausted, OnExhausted, Verdict};
+use super::exhausted::{Exhausted, OnExhausted};
 use crate::outcome::Failure;
 
 /// Takes tasks that failed for good. It is called on a worker, with the group in its hand, and from several workers at once.
@@ -58,10 +58,7 @@ impl<K, T> OnExhausted<K, T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn dead_letter_to(hold: Duration, sink: impl DeadLetterSink<K, T> + 'static) -> Self {
-        Self::with(move |failed| match sink.put(failed) {
-            Ok(()) => Verdict::Skip,
-            Err(_) => Verdict::Hold(hold),
-        })
+        Self::dead_letter(hold, move |failed| sink.put(failed))
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use crate::outcome::Failure;
+use crate::{outcome::Failure, sync::mutant};
 
 /// A task that failed for good, shown to the policy of [`OnExhausted::with`].
 #[derive(Debug)]
@@ -103,6 +103,7 @@ impl<K, T> OnExhausted<K, T> {
     ) -> Self {
         Self::of(Arc::new(move |failed: Exhausted<'_, K, T>| match sink(failed) {
             Ok(()) => (Verdict::Skip, true),
+            Err(_) if mutant("bad-write-skips") => (Verdict::Skip, false),
             Err(_) => (Verdict::Hold(hold), false),
         }))
     }

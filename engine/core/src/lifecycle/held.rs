@@ -19,7 +19,8 @@
 //! * **I3** `tasks` is the number of tasks in groups that stand. It never runs ahead: a task is taken off before it can end or
 //!   is given back, so settled + held never exceeds what was accepted ([`Core::is_drained`]).
 //! * **I4** A token that comes to rest in a timer or the queue of admission while its group is wanted is taken out again: by
-//!   who wants it, or by who put it there and then looked at the word ([`Core::fetch`]).
+//!   who wants it, or by who put it there and then looked at the word ([`Core::fetch`]). Not for a drain: who waits for a group to
+//!   be empty waits for its back-off too.
 //!
 //! Lock order: claim, table, admission or timers. Nothing of the user's runs under the table but `Clone` of keys.
 
@@ -39,7 +40,7 @@ use crate::{
     lifecycle::close::take_tasks,
     outcome::Failure,
     ready::link::{Chain, Unit},
-    sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, wait},
+    sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, mutant, wait},
     wait::cell::{Ended, wake_all},
 };
 
@@ -171,6 +172,15 @@ impl<K, T> Held<K, T> {
         self.rejected.load(Ordering::Acquire)
     }
 
+    /// Somebody wants more of the group than that it becomes empty. For that alone it is not taken out of a timer or a queue: it
+    /// would run before its back-off is over, again and again.
+    fn is_wanted_now(&self, group: NonNull<Group<K, T>>) -> bool {
+        let table = self.table.lock();
+        table.entries.get(&group).is_some_and(|entry| {
+            entry.stands() || entry.asks.iter().any(|(_, ask)| *ask != Ask::Empty)
+        })
+    }
+
     /// Token holder: the policy halts the group. What follows is decided by [`Core::decide`].
     pub(crate) fn halt(&self, group: &Group<K, T>, failure: Failure, now: u64) {
         let mut table = self.table.lock();
@@ -240,6 +250,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             word.recall();
             return Some(token);
         }
+        let stands = stands && !(mutant("pause-empty-forgotten") && word.load().count() == 0);
         let state = if stands { word.hold() } else { word.free() };
         if !stands {
             entries.remove(&pointer);
@@ -279,7 +290,10 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         }
         // SAFETY: we hold the token, and put the head back below.
         let mut head = unsafe { group.head_end() };
-        after.wakers.extend(self.take_out_tickets(group, &mut head, count, &Ended::GivenBack));
+        if !mutant("cancel-tells-nobody") {
+            let wakers = self.take_out_tickets(group, &mut head, count, &Ended::GivenBack);
+            after.wakers.extend(wakers);
+        }
         let bytes = head.weight_of(pool, count);
         let tasks = take_tasks(&mut head, pool, count);
         // SAFETY: as above.
@@ -304,6 +318,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
     pub(crate) fn fetch_if_called(&self, group: NonNull<Group<K, T>>) {
         // SAFETY: blocks live as long as the engine.
         if unsafe { group.as_ref() }.word.load().is_called()
+            && self.held.is_wanted_now(group)
             && let Some(unit) = self.fetch(group)
         {
             self.front.ready.put_back(unit);

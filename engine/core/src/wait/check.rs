@@ -246,7 +246,7 @@ where
         let mut chain: Vec<&Waiting<K, T>> = Vec::new();
         let mut at = target;
         while let Some(group) = at {
-            if own.contains(&group) {
+            if own.contains(&group) && !mutant("wait-own-group") {
                 // A group is the one that its ticket says for as long as the ticket is not over.
                 let holds = !waiting.cell.is_over() && chain.iter().all(|w| !w.cell.is_over());
                 return holds.then_some(chain);

@@ -22,7 +22,7 @@ use crate::{
     handler::Work,
     ingress::records::Records,
     shard::back::Back,
-    sync::{Ordering, sized},
+    sync::{Ordering, mutant, sized},
 };
 
 /// Blocks that are looked at under one claim.
@@ -95,6 +95,7 @@ where
         } else if word.is_halted() {
             // The place is set a moment later than the word: halted, until it says what else.
             sight.why = match group.place() {
+                Place::Paused if mutant("why-paused-halted") => Why::Halted,
                 Place::Paused => Why::Paused,
                 Place::Closed => Why::Closed,
                 _ => Why::Halted,

@@ -59,7 +59,12 @@ where
             let mut ready = Chain::default();
             // The group goes on with its round (weights). Or, were engine code to panic between, a permit that nobody else gives back.
             let entered = match self.admitted.take() {
-                Some(kept) => core.admission.renew(token, kept, class, tasks, now, &mut ready),
+                Some(kept) => {
+                    let (entered, alarm) =
+                        core.admission.renew(token, kept, class, tasks, now, &mut ready);
+                    core.set_alarm(alarm);
+                    entered
+                }
                 None => core.admission.enter(token, class, tasks, now),
             };
             if ready.len() > 0 {

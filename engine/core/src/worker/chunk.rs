@@ -1,14 +1,14 @@
 //! How many records a look at a shard takes: as many as its worker deals with in [`TIME`] or so, sorting and running.
 //!
 //! Tiny tasks are cheaper in large chunks, since the groups of a chunk that get several tasks are dispatched once. But whoever comes
-//! after waits for the chunk, so long tasks come in small ones. A worker that takes a full chunk at each of two looks in a row knows
+//! after waits for the chunk, so longer tasks come in smaller ones. A worker that takes a full chunk at each of two looks in a row knows
 //! how long one takes; the clock is read at each look anyway.
 //!
 //! Figures in docs/design/engine.md.
 
 use crate::sync::sized;
 
-/// Between a quarter of the first size and four times as many. Fixed in models, which know no time.
+/// Up to so many times as many as at first. Fixed in models, which know no time.
 const RANGE: u32 = sized(4, 1) as u32;
 
 /// A chunk that takes longer, in ns, is followed by one of half the size; one that takes less than half of it, by one twice as large.
@@ -37,7 +37,7 @@ impl Chunk {
         if let Some(since) = self.full_since.take() {
             let took = now.saturating_sub(since);
             if took > TIME {
-                self.size = (self.size / 2).max(self.first / RANGE);
+                self.size = (self.size / 2).max(self.first);
             } else if took < TIME / 2 {
                 self.size = (self.size * 2).min(self.first * RANGE);
             }
@@ -74,12 +74,12 @@ mod tests {
     }
 
     #[test]
-    fn tiny_tasks_come_in_large_chunks_and_long_ones_in_small_ones() {
+    fn tiny_tasks_come_in_large_chunks() {
         let mut chunk = Chunk::new(256);
         assert_eq!(run(&mut chunk, 10, 20), 1_024);
-        assert_eq!(run(&mut chunk, 10, 1_000), 64);
-        assert_eq!(run(&mut chunk, 10, 1_000_000), 64);
-        assert_eq!(run(&mut chunk, 10, 150), 256, "between half the time and all of it");
+        assert_eq!(run(&mut chunk, 10, 1_000), 256);
+        assert_eq!(run(&mut chunk, 10, 60), 512, "between half the time and all of it");
+        assert_eq!(run(&mut chunk, 10, 1_000_000), 256);
     }
 
     #[test]

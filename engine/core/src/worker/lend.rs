@@ -107,7 +107,7 @@ where
         self.weighed = Weighed::of_lease(token.group(), &self.pool);
         let (settled, leased) =
             core.settle_lease(token.group(), &mut self.pool, &mut self.random, &mut self.endings);
-        self.admitted = leased.admitted;
+        self.admitted = leased.admitted.filter(|_| !mutant("lease-keeps-permit"));
         self.end_lease(token.group(), leased.waited, &settled);
         let left = leased.count > settled.removed;
         self.end_troubled(token, &settled, left, leased.since);

@@ -200,7 +200,7 @@ fn settle_run<K, T>(
                 stay.push((i, mark));
             }
             Fate::Throttled(mut mark, pause) => {
-                mark.ticket = ticket;
+                mark.ticket = ticket.filter(|_| !mutant("throttled-drops-ticket"));
                 settled.next = settled.next.and(Next::Wait(pause));
                 let ms = pause.as_nanos().div_ceil(1_000_000).min(u128::from(u32::MAX)) as u32;
                 settled.throttled = settled.throttled.max(ms);
@@ -364,6 +364,10 @@ where
                 break;
             }
         }
+        // Now and not at the end of the turn: the handler that comes next may ask for them.
+        for (tracked, ended) in self.endings.drain(..) {
+            tracked.end(ended);
+        }
         let held = trouble.marks.iter().position(|mark| mark.exhausted.is_some());
         if !trouble.marks.is_empty() {
             *head.trouble() = Some(trouble);
@@ -372,6 +376,6 @@ where
             return 0;
         }
         let most = most - settled.removed;
-        held.map_or(most, |at| most.min(at as u32))
+        held.filter(|_| !mutant("held-is-run")).map_or(most, |at| most.min(at as u32))
     }
 }

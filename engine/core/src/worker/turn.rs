@@ -27,6 +27,7 @@ use crate::{
     },
     handler::Work,
     outcome::Failure,
+    sync::mutant,
     time::timers::Entry,
     wait::check::WaitHost,
     watch::stats::add,
@@ -123,7 +124,7 @@ where
         let core = self.core();
         let mut plan = plan;
         let mut state = state;
-        if state.is_called() {
+        if state.is_called() && !mutant("pause-unasked") {
             plan.token = self.answer(plan.token)?;
             state = plan.token.group().word.load();
         }
@@ -259,6 +260,7 @@ where
     fn back_off(&mut self, token: RunToken<'_, K, T>, wait: Duration) {
         let core = self.core();
         let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX / 2);
+        let nanos = if mutant("back-off-half") { nanos / 2 } else { nanos };
         let deadline = core.front.ready.clock.now().saturating_add(nanos);
         token.group().set_place(Place::BackOff);
         let group = token.as_ptr();

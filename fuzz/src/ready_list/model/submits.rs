@@ -37,10 +37,12 @@ impl Model {
     pub(in crate::ready_list) fn refuse(&mut self, key: u8, reason: SubmitReason) {
         let waiting = self.groups.get(&key).map_or(0, Group::waiting);
         let low = self.setup.group_capacity / 2;
+        // Tasks of a lease that came back count until a worker has settled it.
+        let unsettled = self.groups.get(&key).is_some_and(|group| group.back_at.is_some());
         let ok = match reason {
             SubmitReason::Closed => self.refuses || self.halted,
             SubmitReason::GroupFull | SubmitReason::GroupHalted => {
-                waiting > low && !self.refuses && !self.halted
+                (waiting > low || unsettled) && !self.refuses && !self.halted
             }
             SubmitReason::EngineFull => !self.at_rest && !self.refuses && !self.halted,
             _ => false,
@@ -52,7 +54,8 @@ impl Model {
     pub(in crate::ready_list) fn refuse_one_of(&mut self, keys: &[u8], reason: SubmitReason) {
         let low = self.setup.group_capacity / 2;
         let waiting = |key: &u8| self.groups.get(key).map_or(0, Group::waiting);
-        let full = keys.iter().any(|key| waiting(key) > low);
+        let unsettled = |key| self.groups.get(key).is_some_and(|group| group.back_at.is_some());
+        let full = keys.iter().any(|key| waiting(key) > low || unsettled(key));
         let ok = match reason {
             SubmitReason::Closed => self.refuses || self.halted,
             SubmitReason::GroupFull | SubmitReason::GroupHalted => {
