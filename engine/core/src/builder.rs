@@ -1,7 +1,9 @@
-//! How an engine is described: the settings and their defaults. Those of flow control are in builder/limits.rs.
+//! How an engine is described: the settings and their defaults. Those of flow control are in builder/limits.rs, those
+//! of backpressure in builder/capacity.rs.
 //! builder/check.rs says their bounds, builder/assemble.rs puts the engine together.
 
 mod assemble;
+mod capacity;
 mod check;
 mod limits;
 
@@ -12,6 +14,7 @@ use crate::{
     batch::Batch,
     engine::Engine,
     error::BuildError,
+    exact::Weigher,
     flow::{adaptive::InFlight, exhausted::OnExhausted, rate::Rate, retry::Retry, share::Shares},
     handler::{EachBatch, EachTask, Work},
     outcome::{IntoOutcomes, Outcome},
@@ -22,7 +25,6 @@ use crate::{
 };
 
 /// Settings of an engine, before its state and handler are known.
-#[derive(Debug)]
 pub(crate) struct Draft<K, T> {
     workers: Workers,
     batch_size: usize,
@@ -30,6 +32,10 @@ pub(crate) struct Draft<K, T> {
     time_budget: Duration,
     capacity: usize,
     group_capacity: usize,
+    exact_groups: bool,
+    capacity_bytes: Option<usize>,
+    weigher: Option<Weigher<K, T>>,
+    wait_at_halted: bool,
     idle_groups: usize,
     retry: Retry,
     on_exhausted: OnExhausted<K, T>,
@@ -64,6 +70,10 @@ impl<K, T> Builder<K, T> {
             time_budget: Duration::from_micros(200),
             capacity: 1 << 20,
             group_capacity: 1 << 16,
+            exact_groups: false,
+            capacity_bytes: None,
+            weigher: None,
+            wait_at_halted: false,
             idle_groups: 1 << 20,
             retry: Retry::none(),
             on_exhausted: OnExhausted::skip(),
@@ -107,21 +117,6 @@ impl<K, T, S> Builder<K, T, S> {
     /// ready list. Looked at after 4, 8, 16 and every 16 further tasks. Default 200 us.
     pub fn time_budget(mut self, budget: Duration) -> Self {
         self.draft.time_budget = budget;
-        self
-    }
-
-    /// Tasks inside the engine, at most: those in groups and those in the ingress together, plus a slack of one
-    /// chunk of 256 per worker. Also bounds the memory of the ingress. 64 to 2^30; default 2^20.
-    pub fn capacity(mut self, tasks: usize) -> Self {
-        self.draft.capacity = tasks;
-        self
-    }
-
-    /// Tasks inside one group, at most. A group may exceed it by what is in the ingress of its shard when it fills up
-    /// (at most 4,096 tasks, less with a small `capacity`). Submits by lane do not look at it. 1 to 2^30;
-    /// default 65,536.
-    pub fn group_capacity(mut self, tasks: usize) -> Self {
-        self.draft.group_capacity = tasks;
         self
     }
 

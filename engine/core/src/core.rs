@@ -5,9 +5,10 @@ use std::{ptr::NonNull, sync::Arc, time::Duration};
 use crossbeam_utils::CachePadded;
 
 use crate::{
+    exact::Weigher,
     flow::{
         adaptive::InFlight, admission::Admission, exhausted::OnExhausted, group_rates::GroupRates,
-        rate::Rate, retry::Retry, share::Shares,
+        rate::Rate, retry::Retry, room::Room, share::Shares,
     },
     front::Front,
     group::{block::Group, segment::SharedPool},
@@ -30,7 +31,6 @@ use crate::{
 };
 
 /// The builder's settings, checked.
-#[derive(Debug)]
 pub(crate) struct Settings<K, T> {
     pub(crate) batch: u32,
     pub(crate) flush: Duration,
@@ -43,6 +43,11 @@ pub(crate) struct Settings<K, T> {
     /// Tasks that may be in groups, all together.
     pub(crate) room: u64,
     pub(crate) group_capacity: u32,
+    /// Submitters put tasks into groups themselves (exact/mod.rs).
+    pub(crate) exact: bool,
+    pub(crate) weigher: Option<Weigher<K, T>>,
+    /// What all tasks inside may weigh together.
+    pub(crate) bytes: u64,
     /// Groups that may exist before idle ones are reclaimed.
     pub(crate) idle_groups: u64,
     pub(crate) lane: usize,
@@ -79,6 +84,10 @@ pub(crate) struct Core<K, T, W: Work<K, T>> {
     pub(crate) segments: Arc<SharedPool<T>>,
     pub(crate) held: Held<K, T>,
     pub(crate) starved: Starved,
+    /// What is inside, where capacities are exact.
+    pub(crate) room: Room,
+    /// Tickets of submitters that had to wait.
+    pub(crate) arrivals: AtomicU64,
     pub(crate) leases: Leases,
     /// Groups that exist, all shards together, as of each shard's last look.
     groups: AtomicU64,
@@ -285,6 +294,8 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         let now = front.ready.clock.now();
         let admission = Admission::new(settings.batch, settings.in_flight, settings.rate);
         let group_rates = GroupRates::new(front.doors.len(), settings.group_rate);
+        let room = Room::new(settings.room, settings.bytes);
+        let weighed = settings.weigher.is_some();
         Self {
             front,
             backs,
@@ -294,9 +305,11 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             settings,
             plan,
             timers: Timers::new(now),
-            segments: SharedPool::of_nodes(homes),
+            segments: SharedPool::of_nodes(homes, weighed),
             held: Held::new(),
             starved: Starved::new(),
+            room,
+            arrivals: AtomicU64::new(0),
             leases: Leases::new(),
             groups: AtomicU64::new(0),
             made: AtomicU64::new(0),
@@ -371,7 +384,13 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
     /// Tasks that a submit accepted.
     pub(crate) fn accepted(&self) -> u64 {
         let rings: u64 = self.front.doors.iter().map(|door| door.ring.tail().0).sum();
-        rings + self.lanes.records()
+        rings + self.lanes.records() + self.entered()
+    }
+
+    /// Tasks that submitters have put into groups themselves.
+    pub(crate) fn entered(&self) -> u64 {
+        // Relaxed: noted before a task can end, and so before its end is counted.
+        self.front.doors.iter().map(|door| door.entered.load(Ordering::Relaxed)).sum()
     }
 
     /// Tasks that wait in halted groups.
@@ -426,6 +445,9 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
     pub(crate) fn relieve(&self, group: NonNull<Group<K, T>>) {
         // SAFETY: blocks live as long as the engine, and a block stays in its shard.
         let shard = self.front.shard_of(unsafe { group.as_ref() }.hash());
+        if self.settings.exact {
+            return self.tell_line(group, false);
+        }
         self.front.doors[shard].gate.relieve(&self.front.filter, group, self.settings.low_mark());
     }
 }

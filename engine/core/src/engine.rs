@@ -137,6 +137,9 @@ where
     }
 
     fn add_lanes(&self) -> Vec<Arc<Lane<K, T>>> {
+        if self.settings.exact {
+            return Vec::new();
+        }
         self.backs
             .iter()
             .map(|back| {
@@ -434,7 +437,7 @@ impl<K: Hash + Eq, T> Engine<K, T> {
     /// A private lane into the engine for one thread: the fastest way in, with order per lane only. Between a lane
     /// and any other way in there is no order, not even for one key.
     pub fn producer(&self) -> Producer<K, T> {
-        Producer::new(self.front.clone(), self.shared.control.add_lanes())
+        Producer::new(&self.shared, self.shared.control.add_lanes())
     }
 }
 

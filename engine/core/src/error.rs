@@ -18,6 +18,26 @@ pub enum SubmitReason {
     /// The engine's ingress for this key is full: the engine holds as many tasks as `capacity` allows, or workers
     /// have not come round yet.
     EngineFull,
+    /// What the task weighs is more than the engine has free (see [`Builder::capacity_bytes`](crate::Builder::capacity_bytes)),
+    /// or somebody who waits for that was here before.
+    BytesFull {
+        /// What it weighs.
+        bytes: u32,
+        /// What was free.
+        free: u32,
+    },
+    /// The task weighs more than all tasks inside the engine may weigh together: there will never be room for it.
+    TooLarge {
+        /// What it weighs; the largest number of this type also stands for more.
+        bytes: u32,
+        /// What all tasks inside the engine may weigh together.
+        capacity: u32,
+    },
+    /// The function that weighs tasks ([`Builder::weigh`](crate::Builder::weigh)) panicked on this one.
+    WeigherPanicked,
+    /// `Eq` of the key panicked, where the submitter looks the group up itself: in an engine whose groups have an
+    /// [exact capacity](crate::Builder::exact_group_capacity), or whose tasks are weighed.
+    KeyPanicked,
     /// There was no room within the time that the caller gave.
     TimedOut(Duration),
     /// There is no room, and the caller is a handler of this very engine: waiting would hold the worker that could
@@ -43,6 +63,18 @@ impl fmt::Display for SubmitReason {
             Self::EngineFull => {
                 f.write_str("the engine is full; wait (submit), drop the task, or raise capacity")
             }
+            Self::BytesFull { bytes, free } => write!(
+                f,
+                "the task weighs {bytes} bytes, and {free} of capacity_bytes are free; \
+                 wait (submit), drop the task, or raise capacity_bytes"
+            ),
+            Self::TooLarge { bytes, capacity } => write!(
+                f,
+                "the task weighs {bytes} bytes, more than capacity_bytes ({capacity}); \
+                 split it, or raise capacity_bytes"
+            ),
+            Self::WeigherPanicked => f.write_str("the function given to weigh panicked on this task"),
+            Self::KeyPanicked => f.write_str("comparing keys panicked"),
             Self::TimedOut(after) => write!(f, "no room within {after:?}"),
             Self::OwnGroup => f.write_str(
                 "the group is full, and its own handler must not wait for it; use try_submit and keep the task",

@@ -8,6 +8,7 @@ use std::{
     ptr::NonNull,
     sync::{
         Arc,
+        OnceLock,
         // Plain, also for the models: a time for the watch.
         atomic::{AtomicU64, Ordering},
     },
@@ -20,7 +21,12 @@ use crossbeam_utils::CachePadded;
 use crate::{
     core::Hand,
     error::{SubmitError, SubmitReason},
-    flow::gate::{Bar, Filter, Gate, Held},
+    exact::Link as ExactLink,
+    flow::{
+        filter::Filter,
+        gate::{Bar, Gate, Held},
+        line::Lines,
+    },
     group::block::Group,
     ingress::{
         barrier::Barrier,
@@ -54,6 +60,10 @@ pub(crate) struct Door<K, T> {
     /// When the shard became ready last, in ns; for the watch.
     pub(crate) rung_at: AtomicU64,
     pub(crate) tickets: Tickets<K, T>,
+    /// Who waits for a place in which full group, where capacities are exact.
+    pub(crate) lines: Lines<K, T>,
+    /// Tasks that submitters have put into groups themselves; written under the claim.
+    pub(crate) entered: AtomicU64,
 }
 
 impl<K, T> Door<K, T> {
@@ -74,6 +84,18 @@ pub(crate) struct Front<K, T> {
     hasher: RandomState,
     /// Shards, less one.
     mask: u32,
+    /// Set where capacities are exact (exact/submit.rs).
+    pub(crate) exact: OnceLock<ExactLink<K, T>>,
+    manners: Manners,
+}
+
+/// What submitters are told at full doors.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Manners {
+    /// Capacities are exact: everybody takes the slower path.
+    pub(crate) exact: bool,
+    /// They wait also where a group is full and halted.
+    pub(crate) wait_at_halted: bool,
 }
 
 /// The home of a shard among so many workers.
@@ -104,6 +126,7 @@ impl<K, T> Front<K, T> {
         workers: usize,
         ready: Ready,
         hasher: RandomState,
+        manners: Manners,
     ) -> Arc<Self> {
         let shards = rings.len();
         let doors = rings
@@ -120,6 +143,8 @@ impl<K, T> Front<K, T> {
                     gate: Gate::new(),
                     rung_at: AtomicU64::new(0),
                     tickets: Tickets::new(),
+                    lines: Lines::new(),
+                    entered: AtomicU64::new(0),
                 })
             })
             .collect();
@@ -127,10 +152,12 @@ impl<K, T> Front<K, T> {
             doors,
             ready,
             status: Status::new(),
-            filter: Filter::new(),
+            filter: Filter::new(manners.exact),
             barrier: Barrier::detect(),
             hasher,
             mask: shards as u32 - 1,
+            exact: OnceLock::new(),
+            manners,
         })
     }
 
@@ -161,6 +188,11 @@ impl<K, T> Front<K, T> {
         debug_assert!(shard < self.doors.len());
         // SAFETY: those two make shards of as many bits as there are doors, so the index is in bounds.
         unsafe { self.doors.get_unchecked(shard) }
+    }
+
+    /// Who finds a group full and halted is ready to wait there.
+    pub(crate) fn waits_at_halted(&self) -> bool {
+        self.manners.wait_at_halted
     }
 
     /// The worker to whose inbox this shard goes.
@@ -301,6 +333,9 @@ impl<K: Hash + Eq, T> Front<K, T> {
         task: T,
         patience: Patience,
     ) -> Result<(), (Address<K>, T, SubmitReason)> {
+        if let Some(exact) = self.exact() {
+            return self.send_exactly(exact, target, block, task, patience, None);
+        }
         let Target { shard, hash, address } = target;
         let door = &self.doors[shard];
         if self.filter.may_be_full(hash) {
@@ -336,8 +371,8 @@ impl<K: Hash + Eq, T> Front<K, T> {
             }
             let why = match self.bar(&gate, hash, &address, block) {
                 Err(reason) => return Err((address, task, reason)),
-                Ok(true) => SubmitReason::GroupFull,
-                Ok(false) => match door.ring.push(address, task) {
+                Ok(Some(full)) => full,
+                Ok(None) => match door.ring.push(address, task) {
                     Ok(()) => {
                         drop(gate);
                         self.published(door);
@@ -361,22 +396,23 @@ impl<K: Hash + Eq, T> Front<K, T> {
         }
     }
 
-    /// Is the group full? `Err`: it takes nothing, and waiting would not help.
+    /// Why does the group take nothing now? `Err`: waiting would not help.
     pub(crate) fn bar(
         &self,
         gate: &Held<'_, K, T>,
         hash: u32,
         address: &Address<K>,
         block: Option<NonNull<Group<K, T>>>,
-    ) -> Result<bool, SubmitReason> {
+    ) -> Result<Option<SubmitReason>, SubmitReason> {
         let bar = match (address, block) {
             (Address::Key(_, key), _) => gate.bar_of_key(hash, key),
             (Address::Group(_), Some(block)) => gate.bar_of_block(hash, block),
             (Address::Group(_), None) => None,
         };
         match bar {
-            None => Ok(false),
-            Some(Bar::Full) => Ok(true),
+            None => Ok(None),
+            Some(Bar::Full) => Ok(Some(SubmitReason::GroupFull)),
+            Some(Bar::Halted) if self.waits_at_halted() => Ok(Some(SubmitReason::GroupHalted)),
             Some(Bar::Halted) => Err(SubmitReason::GroupHalted),
             Some(Bar::Closed) => Err(SubmitReason::GroupClosed),
         }

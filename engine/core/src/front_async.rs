@@ -15,7 +15,8 @@ use std::{
 use crate::{
     engine::Engine,
     error::{GroupSubmitError, SubmitError, SubmitReason},
-    flow::gate::Bar,
+    exact::{Exact, Record, Refused},
+    flow::line::Seat,
     front::{Front, Patience, Target},
     group_handle::GroupHandle,
     ingress::ring::Address,
@@ -40,10 +41,31 @@ struct Sending<'a, K, T> {
     hash: u32,
     item: Option<(Address<K>, T)>,
     ticket: Option<u64>,
+    /// Where capacities are exact: its place in the lines, and what the task weighs.
+    seat: Seat<K, T>,
+    bytes: Option<u32>,
+}
+
+impl<'a, K, T> Sending<'a, K, T> {
+    fn new(
+        front: &'a Front<K, T>,
+        handle: Option<&'a GroupHandle<K, T>>,
+        hash: u32,
+        item: Option<(Address<K>, T)>,
+    ) -> Self {
+        Self { front, handle, hash, item, ticket: None, seat: Seat::default(), bytes: None }
+    }
+
+    fn waits(&self) -> bool {
+        self.ticket.is_some() || self.seat.waits()
+    }
 }
 
 impl<K: Hash + Eq, T> Sending<'_, K, T> {
     fn poll(&mut self, waker: &Waker) -> Poll<Sent<K, T>> {
+        if let Some(exact) = self.front.exact() {
+            return self.poll_exactly(exact, waker);
+        }
         let (address, task) = self.item.take().expect("polled after it was ready");
         self.leave();
         match self.try_once(address, task, waker) {
@@ -57,6 +79,29 @@ impl<K: Hash + Eq, T> Sending<'_, K, T> {
         }
     }
 
+    /// As `poll`, where capacities are exact: the waker stands in a line.
+    fn poll_exactly(&mut self, exact: &dyn Exact<K, T>, waker: &Waker) -> Poll<Sent<K, T>> {
+        let (address, task) = self.item.take().expect("polled after it was ready");
+        let block = self.handle.map(GroupHandle::block);
+        let bytes = match self.bytes {
+            Some(bytes) => bytes,
+            None => match exact.weigh(&address, block, &task) {
+                Ok(bytes) => *self.bytes.insert(bytes),
+                Err(reason) => return Poll::Ready(Err((address, task, reason))),
+            },
+        };
+        let mut record = Some(Record { hash: self.hash, address, task, bytes, cell: None });
+        let entered = exact.enter(&mut record, &mut self.seat, Some(waker.clone()));
+        let Some(Record { address, task, .. }) = record else { return Poll::Ready(Ok(())) };
+        match entered {
+            Err(Refused::Never(reason)) => Poll::Ready(Err((address, task, reason))),
+            _ => {
+                self.item = Some((address, task));
+                Poll::Pending
+            }
+        }
+    }
+
     fn try_once(&self, address: Address<K>, task: T, waker: &Waker) -> Tried<K, T> {
         let front = self.front;
         let shard = front.shard_of(self.hash);
@@ -64,9 +109,7 @@ impl<K: Hash + Eq, T> Sending<'_, K, T> {
         let target = Target { shard, hash: self.hash, address };
         let (mut address, mut task) = match front.send(target, block, task, Patience::None) {
             Ok(()) => return Tried::Sent,
-            Err((address, task, SubmitReason::GroupFull | SubmitReason::EngineFull)) => {
-                (address, task)
-            }
+            Err((address, task, reason)) if is_room(reason, front) => (address, task),
             Err((address, task, reason)) => return Tried::Refused(address, task, reason),
         };
         let door = &*front.doors[shard];
@@ -74,16 +117,10 @@ impl<K: Hash + Eq, T> Sending<'_, K, T> {
         if front.status.refuses() {
             return Tried::Refused(address, task, SubmitReason::Closed);
         }
-        let bar = match (&address, block) {
-            (Address::Key(_, key), _) => gate.bar_of_key(self.hash, key),
-            (Address::Group(_), Some(block)) => gate.bar_of_block(self.hash, block),
-            (Address::Group(_), None) => None,
-        };
-        match bar {
-            Some(Bar::Full) => {}
-            Some(Bar::Halted) => return Tried::Refused(address, task, SubmitReason::GroupHalted),
-            Some(Bar::Closed) => return Tried::Refused(address, task, SubmitReason::GroupClosed),
-            None => match door.ring.push(address, task) {
+        match front.bar(&gate, self.hash, &address, block) {
+            Err(reason) => return Tried::Refused(address, task, reason),
+            Ok(Some(_)) => {}
+            Ok(None) => match door.ring.push(address, task) {
                 Ok(()) => {
                     drop(gate);
                     front.published(door);
@@ -102,9 +139,23 @@ impl<K: Hash + Eq, T> Sending<'_, K, T> {
     }
 }
 
+/// What is missing is room, so that waiting may help.
+fn is_room<K, T>(reason: SubmitReason, front: &Front<K, T>) -> bool {
+    match reason {
+        SubmitReason::GroupFull | SubmitReason::EngineFull => true,
+        SubmitReason::GroupHalted => front.waits_at_halted(),
+        _ => false,
+    }
+}
+
 impl<K, T> Sending<'_, K, T> {
     /// Nobody waits at the gate any more.
     fn leave(&mut self) {
+        if self.seat.waits()
+            && let Some(exact) = self.front.exact()
+        {
+            exact.leave(&mut self.seat);
+        }
         if let Some(ticket) = self.ticket.take() {
             self.front.doors[self.front.shard_of(self.hash)].gate.leave(ticket);
         }
@@ -149,9 +200,7 @@ impl<K: Hash + Eq, T> Future for SubmitAsync<'_, K, T> {
 
 impl<K, T> fmt::Debug for SubmitAsync<'_, K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SubmitAsync")
-            .field("waits", &self.0.ticket.is_some())
-            .finish_non_exhaustive()
+        f.debug_struct("SubmitAsync").field("waits", &self.0.waits()).finish_non_exhaustive()
     }
 }
 
@@ -180,9 +229,7 @@ impl<K: Hash + Eq, T> Future for GroupSubmitAsync<'_, K, T> {
 
 impl<K, T> fmt::Debug for GroupSubmitAsync<'_, K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GroupSubmitAsync")
-            .field("waits", &self.0.ticket.is_some())
-            .finish_non_exhaustive()
+        f.debug_struct("GroupSubmitAsync").field("waits", &self.0.waits()).finish_non_exhaustive()
     }
 }
 
@@ -205,7 +252,7 @@ impl<K: Hash + Eq, T> Engine<K, T> {
     pub fn submit_async(&self, key: K, task: T) -> SubmitAsync<'_, K, T> {
         let (_, hash) = self.front.hash(&key);
         let item = Some((Address::Key(hash, key), task));
-        SubmitAsync(Sending { front: &self.front, handle: None, hash, item, ticket: None })
+        SubmitAsync(Sending::new(&self.front, None, hash, item))
     }
 }
 
@@ -217,6 +264,6 @@ impl<K: Hash + Eq, T> GroupHandle<K, T> {
     pub fn submit_async(&self, task: T) -> GroupSubmitAsync<'_, K, T> {
         let item = Some((Address::Group(self.index), task));
         let (front, hash) = (&*self.shared.front, self.hash);
-        GroupSubmitAsync(Sending { front, handle: Some(self), hash, item, ticket: None })
+        GroupSubmitAsync(Sending::new(front, Some(self), hash, item))
     }
 }

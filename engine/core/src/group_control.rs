@@ -284,6 +284,9 @@ where
             }
             drop(back);
             gate.wake_due();
+            if self.settings.exact {
+                self.tell_line(group, true);
+            }
         }
     }
 

@@ -38,6 +38,7 @@ mod closures;
 mod core;
 mod engine;
 mod error;
+mod exact;
 mod flow;
 mod front;
 mod front_async;

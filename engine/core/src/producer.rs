@@ -3,10 +3,10 @@
 use std::{fmt, hash::Hash, sync::Arc, time::Duration};
 
 use crate::{
-    engine::until,
+    engine::{Shared, until},
     error::{SubmitError, SubmitReason},
-    front::{Front, Patience},
-    ingress::lane::Lane,
+    front::{Front, Patience, Target},
+    ingress::{lane::Lane, ring::Address},
 };
 
 /// A private way into the engine, from [`Engine::producer`](crate::Engine::producer): no read-modify-write per task.
@@ -14,11 +14,15 @@ use crate::{
 /// Tasks of one producer are in order. Between two producers, or a producer and any other way in, there is none:
 /// use it for keys that only this producer submits, or where another order decides.
 ///
-/// A lane knows no group capacity (it reads no filter): the engine's capacity is its bound.
+/// A lane knows no group capacity (it reads no filter): the engine's capacity is its bound. Where groups have an
+/// [exact capacity](crate::Builder::exact_group_capacity), or tasks are weighed, a producer has no lanes: it is another name
+/// for the engine, with its order and its cost.
 pub struct Producer<K, T> {
     front: Arc<Front<K, T>>,
-    /// One for each shard.
+    /// One for each shard; none where capacities are exact.
     lanes: Box<[Own<K, T>]>,
+    /// Where capacities are exact: the engine.
+    exact: Option<Arc<Shared<K, T>>>,
 }
 
 /// A lane, and its producer's copy of where its head is.
@@ -28,10 +32,13 @@ struct Own<K, T> {
 }
 
 impl<K, T> Producer<K, T> {
-    pub(crate) fn new(front: Arc<Front<K, T>>, lanes: Vec<Arc<Lane<K, T>>>) -> Self {
-        assert_eq!(lanes.len(), front.doors.len(), "a lane for each shard");
+    pub(crate) fn new(shared: &Arc<Shared<K, T>>, lanes: Vec<Arc<Lane<K, T>>>) -> Self {
+        let front = shared.front.clone();
+        let exact = front.exact().is_some().then(|| shared.clone());
+        let due = if exact.is_some() { 0 } else { front.doors.len() };
+        assert_eq!(lanes.len(), due, "a lane for each shard");
         let lanes = lanes.into_iter().map(|lane| Own { lane, head: 0 }).collect();
-        Self { front, lanes }
+        Self { front, lanes, exact }
     }
 }
 
@@ -70,6 +77,14 @@ impl<K: Hash + Eq, T> Producer<K, T> {
     #[inline]
     fn send(&mut self, key: K, task: T, patience: Patience) -> Result<(), SubmitError<K, T>> {
         let (shard, hash) = self.front.hash(&key);
+        if let Some(shared) = &self.exact {
+            return send_exactly(
+                shared,
+                Target { shard, hash, address: Address::Key(hash, key) },
+                task,
+                patience,
+            );
+        }
         match self.push(shard, hash, key, task) {
             Err(SubmitError { key, task, reason: SubmitReason::EngineFull })
                 if !matches!(patience, Patience::None) =>
@@ -126,6 +141,22 @@ impl<K: Hash + Eq, T> Producer<K, T> {
             }
         }
     }
+}
+
+/// As the engine itself does it: there are no lanes.
+#[cold]
+#[inline(never)]
+fn send_exactly<K: Hash + Eq, T>(
+    shared: &Shared<K, T>,
+    target: Target<K>,
+    task: T,
+    patience: Patience,
+) -> Result<(), SubmitError<K, T>> {
+    shared.front.send(target, None, task, patience).map_err(|(address, task, reason)| match address
+    {
+        Address::Key(_, key) => SubmitError { key, task, reason },
+        Address::Group(_) => unreachable!("submitted by key"),
+    })
 }
 
 impl<K, T> Drop for Producer<K, T> {

@@ -9,7 +9,7 @@ use crate::{
     core::{Core, Settings},
     engine::Engine,
     error::BuildError,
-    front::{self, Front},
+    front::{self, Front, Manners},
     handler::Work,
     ingress::ring::Ring,
     ready::{Ready, deque::Deque, link::Unit, overflow::Overflow},
@@ -88,7 +88,9 @@ impl<K, T> Draft<K, T> {
         let busy = workers.min(plan.effective_cpus.max(1));
         let shards =
             (SHARDS_PER_CPU * busy).next_power_of_two().min(prev_power_of_two(self.capacity / 8));
-        let ring = prev_power_of_two(self.capacity / 2 / shards).min(RING);
+        let exact = self.exact_groups || self.weigher.is_some();
+        // Where submitters go to the groups themselves, rings are never used.
+        let ring = if exact { 1 } else { prev_power_of_two(self.capacity / 2 / shards).min(RING) };
         let settings = Settings {
             batch: self.batch_size as u32,
             flush: self.flush_interval,
@@ -97,8 +99,15 @@ impl<K, T> Draft<K, T> {
             // Where workers share processors one that stands has lost its own, probably.
             patience: if plan.spin { patience } else { 0 },
             spin: if plan.spin { self.spin.as_nanos() as u64 } else { 0 },
-            room: sized(self.capacity - ring * shards, 8) as u64,
+            room: if exact {
+                self.capacity as u64
+            } else {
+                sized(self.capacity - ring * shards, 8) as u64
+            },
             group_capacity: self.group_capacity as u32,
+            exact,
+            bytes: self.capacity_bytes.map_or(u64::MAX, |bytes| bytes as u64),
+            weigher: self.weigher,
             idle_groups: self.idle_groups as u64,
             lane: LANE.min(ring),
             retry: self.retry,
@@ -116,8 +125,12 @@ impl<K, T> Draft<K, T> {
         ready.bulk = settings.shares.has_classes().then(Overflow::new);
         let home = |shard| front::home(shard, workers);
         let rings = on_node_of(&plan, shards, home, || Ring::new(ring, 0));
-        let front = Front::new(rings, workers, ready, hasher);
+        let manners = Manners { exact, wait_at_halted: self.wait_at_halted };
+        let front = Front::new(rings, workers, ready, hasher, manners);
         let core = Arc::new(Core::new(front, work, settings, plan));
+        if exact {
+            core.front.link(&*core);
+        }
         let workers = deques
             .into_iter()
             .enumerate()

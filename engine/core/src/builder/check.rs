@@ -24,7 +24,19 @@ impl<K, T> Draft<K, T> {
         }
         bound("batch_size", self.batch_size, 1, 1 << 16, "between 1 and 65536")?;
         bound("capacity", self.capacity, 64, 1 << 30, "between 64 and 1073741824")?;
-        bound("group_capacity", self.group_capacity, 1, 1 << 30, "between 1 and 1073741824")?;
+        let group = if self.exact_groups { "exact_group_capacity" } else { "group_capacity" };
+        bound(group, self.group_capacity, 1, 1 << 30, "between 1 and 1073741824")?;
+        if let Some(bytes) = self.capacity_bytes {
+            let most = u32::MAX as usize;
+            bound("capacity_bytes", bytes, 1, most, "between 1 and 4294967295")?;
+            if self.weigher.is_none() {
+                return Err(BuildError::OutOfBounds {
+                    field: "capacity_bytes",
+                    value: bytes.to_string(),
+                    bounds: "set together with weigh, which says what a task weighs",
+                });
+            }
+        }
         if self.flush_interval > Duration::from_secs(3_600) {
             return Err(BuildError::OutOfBounds {
                 field: "flush_interval",

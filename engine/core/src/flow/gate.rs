@@ -2,7 +2,7 @@
 //!
 //! Two things can be full. The *ring* of a shard is the hard bound for everybody who submits to it. A *group* over its
 //! capacity must not stop its shard, so its tasks are taken out of the ring all the same; the claim holder notes
-//! the group as full here and sets a bit for its hash in a small filter that every submitter reads (read-only in
+//! the group as full here and sets a bit for its hash in a small filter (flow/filter.rs) that every submitter reads (read-only in
 //! the usual case, so it costs nothing). A submitter that finds the bit set takes the exact, slower path under the
 //! gate's lock: another group with the same bit passes, the full one waits or hands the task back.
 //!
@@ -32,12 +32,11 @@ use std::{collections::HashMap, ptr::NonNull, task::Waker, time::Duration};
 
 use ahash::RandomState;
 
+use super::filter::Filter;
 use crate::{
     group::block::{Group, Place},
     outcome::drop_quietly,
-    sync::{
-        AtomicBool, AtomicU32, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, fence, mutant, wait,
-    },
+    sync::{AtomicBool, AtomicU32, Condvar, Mutex, MutexGuard, Ordering, fence, mutant, wait},
 };
 
 /// Groups that take no task now, by their hash bits: mostly one for each.
@@ -280,6 +279,13 @@ impl<K, T> Gate<K, T> {
         changed
     }
 
+    /// Under the claim: the group was closed by its owner.
+    pub(crate) fn is_shut(&self, hash: u32, group: NonNull<Group<K, T>>) -> bool {
+        let full = self.full.lock();
+        let list = full.get(&hash);
+        list.is_some_and(|list| list.iter().any(|barred| barred.group == group && barred.closed))
+    }
+
     /// Claim holder: the group takes tasks again. `true`: it did not until now.
     pub(crate) fn open(&self, filter: &Filter, hash: u32, group: NonNull<Group<K, T>>) -> bool {
         change(&mut self.full.lock(), filter, hash, group, |barred| barred.closed = false)
@@ -345,81 +351,5 @@ impl Drop for Waking {
 impl<K, T> Drop for Held<'_, K, T> {
     fn drop(&mut self) {
         self.gate.waiters.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// One bit for each of 4,096 classes of hashes, set while a group of the class is full, and how many bits are set: as long as
-/// there is none, a submitter looks at nothing else.
-#[derive(Debug)]
-pub(crate) struct Filter {
-    any: AtomicU32,
-    bits: Box<[AtomicU64]>,
-    counts: Mutex<Vec<u32>>,
-}
-
-const CLASSES: usize = if cfg!(loom) { 64 } else { 4_096 };
-
-impl Filter {
-    pub(crate) fn new() -> Self {
-        Self {
-            any: AtomicU32::new(0),
-            bits: (0..CLASSES / 64).map(|_| AtomicU64::new(0)).collect(),
-            counts: Mutex::new(vec![0; CLASSES]),
-        }
-    }
-
-    /// `false`: no group with this hash is full, as far as this thread has heard (the slack covers the rest).
-    #[inline(always)]
-    pub(crate) fn may_be_full(&self, hash: u32) -> bool {
-        self.any() && self.has(hash)
-    }
-
-    /// Any group is full, as far as this thread has heard.
-    #[inline(always)]
-    pub(crate) fn any(&self) -> bool {
-        self.any.load(Ordering::Relaxed) != 0
-    }
-
-    #[cold]
-    fn has(&self, hash: u32) -> bool {
-        let class = hash as usize % CLASSES;
-        self.bits[class / 64].load(Ordering::Relaxed) & (1 << (class % 64)) != 0
-    }
-
-    fn set(&self, hash: u32) {
-        let class = hash as usize % CLASSES;
-        let mut counts = self.counts.lock();
-        counts[class] += 1;
-        if counts[class] == 1 {
-            self.any.fetch_add(1, Ordering::Relaxed);
-        }
-        self.bits[class / 64].fetch_or(1 << (class % 64), Ordering::Relaxed);
-    }
-
-    fn clear(&self, hash: u32) {
-        let class = hash as usize % CLASSES;
-        let mut counts = self.counts.lock();
-        counts[class] -= 1;
-        if counts[class] == 0 {
-            self.bits[class / 64].fetch_and(!(1 << (class % 64)), Ordering::Relaxed);
-            self.any.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-}
-
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_class_stays_marked_until_its_last_full_group_is_relieved() {
-        let filter = Filter::new();
-        filter.set(5);
-        filter.set(5 + CLASSES as u32);
-        filter.clear(5);
-        assert!(filter.may_be_full(5));
-        assert!(!filter.may_be_full(6));
-        filter.clear(5);
-        assert!(!filter.may_be_full(5));
     }
 }

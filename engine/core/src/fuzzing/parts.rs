@@ -248,7 +248,7 @@ pub struct Pools<T>(Arc<SharedPool<T>>);
 impl<T> Pools<T> {
     /// Nothing at rest.
     pub fn new() -> Self {
-        Self(SharedPool::of_nodes(vec![Home::anywhere()]))
+        Self(SharedPool::of_nodes(vec![Home::anywhere()], false))
     }
 }
 

@@ -6,3 +6,4 @@ pub(crate) mod ring;
 pub(crate) mod segment;
 pub(crate) mod state;
 pub(crate) mod token;
+mod weights;

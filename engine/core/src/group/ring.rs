@@ -186,8 +186,19 @@ impl<T> End<T> {
 
     /// Claim holder, at the tail: where the task that was pushed last lies.
     pub(crate) fn last(self) -> Spot {
+        let (segment, index) = self.last_slot();
+        Spot { segment: segment.addr(), index }
+    }
+
+    /// Claim holder, at the tail: the slot of the task that was pushed last.
+    pub(super) fn last_slot(self) -> (*mut Segment<T>, u32) {
         debug_assert!(self.0.index() > 0, "something was pushed");
-        Spot { segment: self.0.segment().addr(), index: self.0.index() - 1 }
+        (self.0.segment(), self.0.index() - 1)
+    }
+
+    /// Token holder, after [`End::peek`]: where the run begins.
+    pub(super) fn place_of_run(self) -> (*mut Segment<T>, u32) {
+        (self.0.segment(), self.0.index())
     }
 
     /// Token holder, at the head: how many of the first `most` tasks, all counted, are before the one at `spot`.

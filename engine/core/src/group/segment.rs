@@ -9,6 +9,9 @@
 //! | slots | group/ring.rs |
 //!
 //! A segment at rest has no trouble and holds no task.
+//!
+//! Where tasks are weighed (`Builder::weigh`) the weights follow the slots, one for each, written and read with them; elsewhere
+//! there is no room for any.
 
 // A plain atomic, also for the models: nothing is decided by it.
 use std::sync::atomic::AtomicU64;
@@ -61,6 +64,7 @@ impl<T> Segment<T> {
         FIRST << class
     }
 
+    /// Without weights.
     fn layout(class: u8) -> Layout {
         let slots = Layout::array::<T>(Self::capacity_of(class) as usize)
             .expect("a segment of 256 tasks fits the address space");
@@ -68,6 +72,29 @@ impl<T> Segment<T> {
         // Tasks of small alignment may begin inside the header's padding: then a few bytes stay unused.
         debug_assert!(at >= std::mem::offset_of!(Self, slots));
         layout.align_to(ALIGN).expect("as above").pad_to_align()
+    }
+
+    fn layout_with(class: u8, weighed: bool) -> Layout {
+        let bare = Self::layout(class);
+        if !weighed {
+            return bare;
+        }
+        let weights = Layout::array::<u32>(Self::capacity_of(class) as usize)
+            .expect("256 weights fit the address space");
+        bare.extend(weights).expect("as in `layout`").0.pad_to_align()
+    }
+
+    /// The weight of the task in a slot.
+    ///
+    /// # Safety
+    /// `this` is alive, of a pool whose tasks are weighed, and `index` below its capacity.
+    pub(super) unsafe fn weight(this: *mut Self, index: u32) -> *mut u32 {
+        // The size is a multiple of the alignment, which is that of a u32 at least.
+        // SAFETY: the caller's promise: the weights follow in the same allocation.
+        unsafe {
+            let weights = this.cast::<u8>().add(Self::layout(Self::class(this)).size());
+            weights.cast::<u32>().add(index as usize)
+        }
     }
 
     /// # Safety
@@ -91,7 +118,10 @@ type AtRest<T> = Mutex<[Vec<*mut Segment<T>>; CLASSES]>;
 
 /// Segments at rest, shared by all workers: by the node on which they lie.
 #[derive(Debug)]
-pub(crate) struct SharedPool<T>(Box<[(Home, AtRest<T>)]>);
+pub(crate) struct SharedPool<T> {
+    nodes: Box<[(Home, AtRest<T>)]>,
+    weighed: bool,
+}
 
 // SAFETY: segments at rest hold no task; they are raw memory that moves between threads.
 unsafe impl<T> Send for SharedPool<T> {}
@@ -102,27 +132,28 @@ impl<T> SharedPool<T> {
     /// One node, anywhere.
     #[cfg(test)]
     pub(crate) fn new() -> Arc<Self> {
-        Self::of_nodes(vec![Home::anywhere()])
+        Self::of_nodes(vec![Home::anywhere()], false)
     }
 
-    /// For nodes with these homes.
-    pub(crate) fn of_nodes(homes: Vec<Home>) -> Arc<Self> {
+    /// For nodes with these homes. `weighed`: tasks have weights.
+    pub(crate) fn of_nodes(homes: Vec<Home>, weighed: bool) -> Arc<Self> {
         let rest = |home| (home, Mutex::new(Default::default()));
-        Arc::new(Self(homes.into_iter().map(rest).collect()))
+        Arc::new(Self { nodes: homes.into_iter().map(rest).collect(), weighed })
     }
 
     fn rest(&self, node: u16) -> MutexGuard<'_, [Vec<*mut Segment<T>>; CLASSES]> {
-        self.0[usize::from(node)].1.lock()
+        self.nodes[usize::from(node)].1.lock()
     }
 }
 
 impl<T> Drop for SharedPool<T> {
     fn drop(&mut self) {
-        for (home, rest) in &self.0 {
+        for (home, rest) in &self.nodes {
             for (class, segments) in rest.lock().iter_mut().enumerate() {
                 for segment in segments.drain(..).filter_map(NonNull::new) {
+                    let layout = Segment::<T>::layout_with(class as u8, self.weighed);
                     // SAFETY: allocated by `Pool::take` on this node, with this class's layout.
-                    unsafe { home.free(segment.cast(), Segment::<T>::layout(class as u8)) };
+                    unsafe { home.free(segment.cast(), layout) };
                 }
             }
         }
@@ -153,6 +184,11 @@ impl<T> Pool<T> {
         Self { own, shared, node: node as u16, tasks: PhantomData }
     }
 
+    /// Tasks have weights.
+    pub(crate) fn is_weighed(&self) -> bool {
+        self.shared.weighed
+    }
+
     pub(super) fn take(&mut self, class: u8) -> *mut Segment<T> {
         let own = &mut self.own[class as usize];
         let segment = own.pop().or_else(|| {
@@ -168,9 +204,9 @@ impl<T> Pool<T> {
 
     #[cold]
     fn allocate(&self, class: u8) -> *mut Segment<T> {
-        let layout = Segment::<T>::layout(class);
+        let layout = Segment::<T>::layout_with(class, self.shared.weighed);
         // SAFETY: the layout is not empty: it holds the header.
-        let segment = unsafe { self.shared.0[usize::from(self.node)].0.alloc(layout) };
+        let segment = unsafe { self.shared.nodes[usize::from(self.node)].0.alloc(layout) };
         let segment = segment.as_ptr().cast::<Segment<T>>();
         if !Place::fits(segment) {
             handle_alloc_error(layout);

@@ -5,6 +5,7 @@ use std::{collections::HashSet, ptr::NonNull, time::Instant};
 use super::{Home, Leased};
 use crate::{
     core::Core,
+    exact::Weighed,
     flow::admission::Feedback,
     group::{
         block::{Flags, Group, Place},
@@ -162,12 +163,17 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
                 // SAFETY: as above.
                 let block = unsafe { group.as_ref() };
                 // The engine is halted and no worker has the group in hand: its token is ours (I4).
+                let weighed = Weighed::of_lease(block, &pool);
                 let (settled, leased) =
                     self.settle_lease(block, &mut pool, &mut random, &mut endings);
+                let freed = weighed.freed(block, &pool, settled.removed);
                 for (tracked, ended) in endings.drain(..) {
                     tracked.end(ended);
                 }
                 block.word.settle(settled.removed);
+                if self.settings.exact {
+                    self.give_room_back(settled.removed, freed);
+                }
                 let late = &self.leases.late;
                 // ORDERING: Release, as `watch::stats::add`.
                 late.done.fetch_add(u64::from(settled.done), Ordering::Release);

@@ -16,6 +16,7 @@ use std::{
 
 use crate::{
     core::Core,
+    flow::line::Wakes,
     group::{
         block::{Flags, Group, Place},
         ring::End,
@@ -94,6 +95,9 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             door.gate.notify(|| true);
             door.gate.wake_due();
         }
+        if self.settings.exact {
+            self.tell_all_lines();
+        }
         let mut ready = Chain::default();
         self.timers.end_lingers(&mut ready);
         front.ready.spill(&mut ready);
@@ -111,6 +115,9 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         for door in &front.doors {
             door.gate.notify(|| true);
             door.gate.wake_due();
+        }
+        if self.settings.exact {
+            self.tell_all_lines();
         }
         front.ready.idle.wake_all(front.ready.clock.now());
         self.held.wake();
@@ -162,6 +169,7 @@ where
         let mut all = Vec::new();
         let mut leased = 0;
         let mut wakers = Vec::new();
+        let mut wakes = Wakes::default();
         self.held.clear();
         for (door, back) in self.front.doors.iter().zip(&self.backs) {
             let mut back = back.lock();
@@ -205,10 +213,14 @@ where
                 let most = if mutant("close-gives-eight") { 8 } else { u32::MAX };
                 let count = group.word.load().count().min(most);
                 wakers.extend(self.take_out_tickets(group, &mut head, count, &Ended::GivenBack));
+                let bytes = head.weight_of(&pool, count);
                 let tasks = take_tasks(&mut head, &mut pool, count);
                 // SAFETY: as above.
                 unsafe { group.set_head(head) };
                 group.word.settle(count);
+                if self.settings.exact {
+                    self.give_room_back_later(count, bytes, &mut wakes);
+                }
                 all.push(Left { key: back.dissolve(index, &mut pool, &mut scratch), tasks });
             }
             self.census(&mut back);
@@ -223,6 +235,15 @@ where
             scratch.garbage_keys.drain(..).for_each(drop_quietly);
             scratch.garbage_states.drain(..).for_each(drop_quietly);
         }
+        wakes.wake();
+        debug_assert!(
+            !self.settings.exact
+                || !running.is_empty()
+                || leased > 0
+                || self.room.inside() == (0, 0),
+            "places taken are tasks inside, and there is none: {:?}",
+            self.room.inside()
+        );
         (all, leased)
     }
 }

@@ -30,6 +30,7 @@ use ahash::RandomState;
 
 use crate::{
     core::Core,
+    flow::line::Wakes,
     group::{
         block::{Group, Place},
         segment::Pool,
@@ -199,6 +200,8 @@ pub(crate) struct After {
     alarm: Option<u64>,
     /// Of those who wait for a task that was taken out.
     wakers: Vec<Waker>,
+    /// Of those who wait for room.
+    wakes: Wakes,
 }
 
 impl<K, T, W: Work<K, T>> Core<K, T, W> {
@@ -291,10 +294,14 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             let wakers = self.take_out_tickets(group, &mut head, count, &Ended::GivenBack);
             after.wakers.extend(wakers);
         }
+        let bytes = head.weight_of(pool, count);
         let tasks = take_tasks(&mut head, pool, count);
         // SAFETY: as above.
         unsafe { group.set_head(head) };
         group.word.settle(count);
+        if self.settings.exact {
+            self.give_room_back_later(count, bytes, &mut after.wakes);
+        }
         // ORDERING: Release, after the word, as the counters of workers; see `Held::cancelled`.
         self.held.cancelled.fetch_add(u64::from(count), Ordering::Release);
         tasks
@@ -325,13 +332,18 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         }
         self.front.ready.spill(&mut after.ready);
         wake_all(std::mem::take(&mut after.wakers));
+        std::mem::take(&mut after.wakes).wake();
         if !after.news {
             return;
         }
         self.held.wake();
         // SAFETY: blocks live as long as the engine, and the word is atomic.
         let (state, hash) = unsafe { (group.as_ref().word.load(), group.as_ref().hash()) };
-        if state.is_full() {
+        if self.settings.exact {
+            // Tasks of groups that stand leave their room to others, and who waits for the group may have to give up.
+            self.give_room_back(0, 0);
+            self.tell_line(group, true);
+        } else if state.is_full() {
             if state.count() <= self.settings.low_mark() {
                 self.relieve(group);
             }

@@ -1,16 +1,17 @@
 //! A claim holder that is no worker: what was submitted before a call is in its groups before the call looks at them.
 
-use std::{hash::Hash, ptr::NonNull, time::Duration};
+use std::{hash::Hash, time::Duration};
 
 use crate::{
     core::Core,
-    group::{block::Group, segment::Pool, state::Published, token::RunToken},
+    front::Door,
+    group::{segment::Pool, state::Published, token::RunToken},
     handler::Work,
     outcome::{Failure, drop_quietly},
     ready::link::{Chain, Unit},
     shard::{
         back::Back,
-        demux::{Demux, Scratch},
+        demux::{Demux, Scratch, Touched},
     },
     sync::Ordering,
     time::timers::Entry,
@@ -73,55 +74,60 @@ where
         ready: &mut Chain,
     ) {
         let door = &*self.front.doors[shard];
+        for touched in std::mem::take(&mut desk.scratch.touched) {
+            if let Some(unit) = self.publish_one(door, touched, now, &mut desk.held) {
+                ready.push(unit);
+            }
+        }
+    }
+
+    /// Claim holder: makes the new tasks of a group countable. Returns its token, if it is ready now; `held`: it stands.
+    pub(crate) fn publish_one(
+        &self,
+        door: &Door<K, T>,
+        touched: Touched<K, T>,
+        now: u64,
+        held: &mut bool,
+    ) -> Option<Unit> {
         let settings = &self.settings;
         let linger = settings.flush > Duration::ZERO && !self.front.status.refuses();
-        let token = |group: NonNull<Group<K, T>>| -> Unit {
-            // SAFETY: below, the caller has just become the holder of the group's token.
-            unsafe { RunToken::new(group, &self.front.ready) }.rest()
-        };
-        for touched in std::mem::take(&mut desk.scratch.touched) {
-            let group = touched.group;
-            let grown = touched.publish();
-            let count = u32::try_from(grown.count).unwrap_or(u32::MAX);
-            let word = &touched.group().word;
-            if count > settings.group_capacity {
-                let hash = touched.group().hash();
-                door.gate.close_group(&self.front.filter, hash, group, settings.low_mark());
+        let group = touched.group;
+        // SAFETY: below, the caller has just become the holder of the group's token.
+        let token = || unsafe { RunToken::new(group, &self.front.ready) }.rest();
+        let grown = touched.publish();
+        let count = u32::try_from(grown.count).unwrap_or(u32::MAX);
+        let word = &touched.group().word;
+        if count > settings.group_capacity {
+            debug_assert!(!settings.exact, "a place for each task");
+            let hash = touched.group().hash();
+            door.gate.close_group(&self.front.filter, hash, group, settings.low_mark());
+        }
+        match grown.meaning {
+            Published::Busy => None,
+            Published::Held => {
+                // ORDERING: SeqCst, see `Core::is_drained`.
+                self.held.tasks.fetch_add(u64::from(grown.added), Ordering::SeqCst);
+                *held = true;
+                None
             }
-            match grown.meaning {
-                Published::Busy => {}
-                Published::Held => {
-                    // ORDERING: SeqCst, see `Core::is_drained`.
-                    self.held.tasks.fetch_add(u64::from(grown.added), Ordering::SeqCst);
-                    desk.held = true;
+            Published::Token => {
+                // SAFETY: the publish made the group busy, and its token is ours.
+                let mut head = unsafe { touched.group().head_end() };
+                if !touched.was_quiet() {
+                    // It went idle after it was touched.
+                    head.set_stamp(now);
                 }
-                Published::Token => {
-                    // SAFETY: the publish made the group busy, and its token is ours.
-                    let mut head = unsafe { touched.group().head_end() };
-                    if !touched.was_quiet() {
-                        // It went idle after it was touched.
-                        head.set_stamp(now);
-                    }
-                    if linger {
-                        *head.since() = (now / 1_000_000) as u32;
-                    }
-                    let lingers = if linger { word.linger(settings.batch).ok() } else { None };
-                    match lingers {
-                        Some(sequence) => {
-                            let deadline = now + settings.flush.as_nanos() as u64;
-                            let entry = Entry::Linger(group, sequence, deadline);
-                            let refuses = || self.front.status.refuses();
-                            self.put_in_timer([entry], refuses);
-                        }
-                        None => ready.push(token(group)),
-                    }
+                if linger {
+                    *head.since() = (now / 1_000_000) as u32;
                 }
-                Published::Lingering => {
-                    if count >= settings.batch && word.end_linger(None) {
-                        ready.push(token(group));
-                    }
-                }
+                let lingers = if linger { word.linger(settings.batch).ok() } else { None };
+                let Some(sequence) = lingers else { return Some(token()) };
+                let deadline = now + settings.flush.as_nanos() as u64;
+                let entry = Entry::Linger(group, sequence, deadline);
+                self.put_in_timer([entry], || self.front.status.refuses());
+                None
             }
+            Published::Lingering => (count >= settings.batch && word.end_linger(None)).then(token),
         }
     }
 

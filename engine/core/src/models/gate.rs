@@ -6,7 +6,7 @@ use loom::thread;
 
 use super::{ALL, check};
 use crate::{
-    flow::gate::{Filter, Gate},
+    flow::{filter::Filter, gate::Gate},
     group::block::{Block, Group},
     ingress::{
         records::Records,
@@ -33,7 +33,7 @@ impl World {
     fn new() -> Arc<Self> {
         let world = Self {
             gate: Gate::new(),
-            filter: Filter::new(),
+            filter: Filter::new(false),
             ring: Ring::new(2, 0),
             block: Block::new(),
         };

@@ -7,7 +7,7 @@ use crate::{
     Outcome, Retry, Workers,
     core::{Core, Settings},
     flow::{exhausted::OnExhausted, share::Shares},
-    front::Front,
+    front::{Front, Manners},
     handler::EachTask,
     ingress::ring::Ring,
     ready::{Ready, deque::Deque},
@@ -43,6 +43,9 @@ pub(super) fn tiny(idle_groups: u64) -> (Arc<TinyCore>, Worker<u32, u32, Work>, 
         spin: 0,
         room: 8,
         group_capacity: 8,
+        exact: false,
+        bytes: u64::MAX,
+        weigher: None,
         idle_groups,
         lane: 2,
         retry: Retry::none(),
@@ -55,8 +58,8 @@ pub(super) fn tiny(idle_groups: u64) -> (Arc<TinyCore>, Worker<u32, u32, Work>, 
     };
     let deque = Deque::new_fifo();
     let ready = Ready::new(vec![deque.stealer()], Arc::new(VirtualClock::new()));
-    let front =
-        Front::new(vec![Ring::new(4, 0)], 1, ready, ahash::RandomState::with_seeds(1, 2, 3, 4));
+    let hasher = ahash::RandomState::with_seeds(1, 2, 3, 4);
+    let front = Front::new(vec![Ring::new(4, 0)], 1, ready, hasher, Manners::default());
     let plan = Plan::new(&Snapshot::one_node(1), Workers::fixed(1));
     let work: Work = EachTask::new(|_| (), handler);
     let core = Arc::new(Core::new(front, work, settings, plan));

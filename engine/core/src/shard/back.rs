@@ -14,6 +14,7 @@ use ahash::RandomState;
 
 use super::{fenced::Mode, map::Map, warm::Warm};
 use crate::{
+    exact::Desk,
     group::block::{Block, Flags, Group, Slab},
     ingress::lane::Lane,
     topology::memory::Home,
@@ -59,6 +60,8 @@ pub(crate) struct Back<K, T, S> {
     pub(crate) left_at: u64,
     /// Lanes that were let go of and not reported yet.
     pub(crate) gone_lanes: Vec<Arc<Lane<K, T>>>,
+    /// What submitters need who put their tasks into groups themselves (exact/enter.rs), once there was one.
+    pub(crate) desk: Option<Box<Desk<K, T, S>>>,
     /// Groups ever made.
     pub(crate) made: u64,
     /// As many of them have paid for a sweep (shard/reclaim.rs).
@@ -86,6 +89,7 @@ impl<K, T, S> Back<K, T, S> {
             told: Told::default(),
             left_at: 0,
             gone_lanes: Vec::new(),
+            desk: None,
             made: 0,
             swept: 0,
         }

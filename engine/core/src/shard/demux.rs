@@ -369,7 +369,7 @@ impl<K: Hash + Eq, T, S> Demux<'_, K, T, S> {
     }
 
     #[inline(always)]
-    fn append(&mut self, index: u32, group: &Group<K, T>, task: T) {
+    pub(crate) fn append(&mut self, index: u32, group: &Group<K, T>, task: T) {
         // SAFETY: we hold the claim, and this is the one reference.
         let pending = unsafe { group.producer() }.pending;
         if *pending == 0 {
@@ -415,6 +415,14 @@ impl<K, T> Touched<K, T> {
     pub(crate) fn group<'e>(&self) -> &'e Group<K, T> {
         // SAFETY: blocks live as long as the engine.
         unsafe { &*self.group.as_ptr() }
+    }
+
+    /// Claim holder: the word may have got flags since it was touched, by who holds the claim.
+    pub(crate) fn seen_again(mut self) -> Self {
+        if self.seen.is_quiet() {
+            self.seen = self.group().word.load();
+        }
+        self
     }
 
     /// It was idle when it was touched.

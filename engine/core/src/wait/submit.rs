@@ -256,6 +256,9 @@ impl<K: Hash + Eq, T> Front<K, T> {
         patience: Patience,
         cell: &Arc<Cell>,
     ) -> Result<(), Back<K, T>> {
+        if let Some(exact) = self.exact() {
+            return self.send_exactly(exact, target, block, task, patience, Some(cell));
+        }
         let Target { shard, hash, mut address } = target;
         let door = &self.doors[shard];
         let mut gate = door.gate.enter();
@@ -268,8 +271,8 @@ impl<K: Hash + Eq, T> Front<K, T> {
                 Ok(full) => full,
                 Err(reason) => return Err((address, task, reason)),
             };
-            let why = if full {
-                SubmitReason::GroupFull
+            let why = if let Some(full) = full {
+                full
             } else {
                 // The lock is held from before the reservation until the record is published: notes are in the order of
                 // positions, and no note is missed. Nobody who could be slow takes it.
@@ -312,7 +315,9 @@ impl<K: Hash + Eq, T> Front<K, T> {
         address: &Address<K>,
         block: Option<NonNull<Group<K, T>>>,
     ) -> SubmitReason {
-        if reason != SubmitReason::OwnWorker || why != SubmitReason::GroupFull {
+        if reason != SubmitReason::OwnWorker
+            || !matches!(why, SubmitReason::GroupFull | SubmitReason::GroupHalted)
+        {
             return reason;
         }
         let own = self.own_groups().into_iter().any(|group| match address {

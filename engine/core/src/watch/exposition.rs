@@ -86,6 +86,12 @@ pub(crate) const FIGURES: &[Figure] = {
             Stats::ingress,
         ),
         figure("bgrp_held_tasks", Gauge, "Tasks in halted, paused and closed groups.", |s| s.held),
+        figure(
+            "bgrp_task_bytes",
+            Gauge,
+            "What all tasks inside weigh, by the user's function.",
+            |s| s.bytes,
+        ),
         figure("bgrp_leased_batches", Gauge, "Batches that are leased out.", |s| s.leased),
         figure("bgrp_running_dispatches", Gauge, "Dispatches that run.", |s| s.running),
         figure("bgrp_running_tasks", Gauge, "Tasks of the dispatches that run.", |s| {

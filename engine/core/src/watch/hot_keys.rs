@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Looks of which one is sampled, on average.
-const GAP: u64 = 8;
+pub(crate) const GAP: u64 = 8;
 /// A look that takes more tasks counts as several.
 const LOOK: u64 = 256;
 /// Samples of one look, at most.

@@ -115,6 +115,8 @@ pub struct Stats {
     pub waiting: u64,
     /// Tasks that wait in halted, paused and closed groups.
     pub held: u64,
+    /// What all tasks inside weigh now, where they are weighed ([`Builder::weigh`](crate::Builder::weigh)).
+    pub bytes: u64,
     /// Batches that are leased out now.
     pub leased: u64,
     /// Groups that exist now, idle ones included, as of each shard's last look.

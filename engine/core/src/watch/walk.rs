@@ -274,6 +274,8 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
             counters.read_into(&mut stats);
         }
         stats.taken += self.held.taken.load(Ordering::Relaxed);
+        stats.taken += self.entered();
+        stats.bytes = if self.settings.exact { self.room.inside().1 } else { 0 };
         stats.failed += self.held.rejected();
         stats.cancelled = self.held.cancelled();
         stats.leased = self.leases_out();

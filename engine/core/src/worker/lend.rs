@@ -9,6 +9,7 @@ use std::{
 
 use super::{Worker, settle::Settled};
 use crate::{
+    exact::Weighed,
     flow::share::Class,
     group::{
         block::{Block, Group, Place},
@@ -103,6 +104,7 @@ where
 
     fn settle_in_hand(&mut self, token: RunToken<'_, K, T>) {
         let core = self.core();
+        self.weighed = Weighed::of_lease(token.group(), &self.pool);
         let (settled, leased) =
             core.settle_lease(token.group(), &mut self.pool, &mut self.random, &mut self.endings);
         self.admitted = leased.admitted.filter(|_| !mutant("lease-keeps-permit"));

@@ -12,7 +12,6 @@ use crate::{
     shard::{
         back::Back,
         demux::{Demux, Grown},
-        map::MOVES_PER_OP,
     },
     sync::Ordering,
     time::timers::Entry,
@@ -56,22 +55,7 @@ where
         self.chunk.took(taken);
         self.sample(taken);
         let held = self.publish(door);
-        back.unpin_passed();
-        if !back.orphans.is_empty() {
-            back.reclaim_orphans(&mut self.pool, &mut self.scratch);
-        }
-        // A resize that is under way goes on also when no group is made or reclaimed: two tables cost two look-ups.
-        // By as many slots as records came.
-        (0..=taken / MOVES_PER_OP as u32).any(|_| !back.map.migrate());
-        // More looks than groups can have been put off in this chunk: the list of late ones shrinks.
-        back.cool(2 * taken as usize + 8, &mut self.pool);
-        let limit = core.census(&mut back);
-        if back.live > limit {
-            back.reclaim(limit, &mut self.pool, &mut self.scratch);
-            core.census(&mut back);
-        } else {
-            back.swept = back.made;
-        }
+        core.tend(&mut back, &mut self.pool, &mut self.scratch, taken);
         let more = !self.let_rest(door, &mut back, taken);
         back.left_at = if more { now } else { 0 };
         let gone_lanes = std::mem::take(&mut back.gone_lanes);

@@ -25,6 +25,7 @@ use std::{hash::Hash, ptr::NonNull, sync::Arc};
 
 use crate::{
     core::{Core, Hand},
+    exact::Weighed,
     flow::{
         admission::Admitted,
         share::{BULK_EVERY, Class},
@@ -99,6 +100,9 @@ pub(crate) struct Worker<K, T, W: Work<K, T>> {
     pub(crate) recorder: crate::watch::recorder::Times,
     /// What the group in hand was admitted with (worker/admit.rs).
     admitted: Option<Admitted>,
+    /// What the tasks weigh that its dispatch was offered, and what is to be given back for those that are gone (exact/leave.rs).
+    pub(crate) weighed: Weighed,
+    pub(crate) owed: (u32, u64),
 }
 
 // SAFETY: post and hand point into the core, of which the worker owns a share; everything else is owned or shared safely.
@@ -146,6 +150,8 @@ where
             pace,
             chunk,
             sampler: Sampler::new(),
+            weighed: Weighed::default(),
+            owed: (0, 0),
             #[cfg(feature = "metrics")]
             recorder: crate::watch::recorder::Times::new(),
             admitted: None,

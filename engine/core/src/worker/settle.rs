@@ -219,6 +219,9 @@ fn settle_run<K, T>(
 
 /// Moves the tasks that stay to the end of the run of `n`, in order, so that the head can pass the empty slots.
 fn close_gaps<K, T>(turn: &Turn<'_, K, T>, n: u32, stay: &[(usize, Mark)]) {
+    if turn.pool.is_weighed() {
+        turn.head.move_weights(n, stay.iter().map(|(from, _)| *from));
+    }
     let slots: Vec<*mut T> = turn.slots(n).collect();
     for (to, (from, _)) in (0..n as usize).rev().zip(stay.iter().rev()) {
         if *from != to && !mutant("retry-gap-stays") {

@@ -53,7 +53,7 @@ where
         let mut plan = Plan { token, count: state.count(), tracked: false, most: 0 };
         plan.most = plan.count.min(core.settings.batch);
         // One look for all that most groups never have: somebody wants the group, a ticket, a limit.
-        let special = state.wants_care() || core.is_limited();
+        let special = state.wants_care() || core.is_limited() || core.settings.exact;
         if special {
             match self.prepare(plan, state) {
                 Some(prepared) => plan = prepared,
@@ -80,8 +80,8 @@ where
         match clean {
             Some(done) => {
                 self.end_dispatch(group, begun, None);
-                if tracked {
-                    self.tell_tickets(group, done, done);
+                if special {
+                    self.before_settle(group, done, tracked);
                 }
                 let after = group.word.settle(done);
                 // The counters of ended tasks come after the word, so that who sees them all sees every group at rest.
@@ -101,9 +101,20 @@ where
             }
         }
         if special {
+            self.pay_room();
             self.leave();
         }
         self.hand().lay_down();
+    }
+
+    /// All tasks of a dispatch are done, and its word is settled next.
+    #[cold]
+    #[inline(never)]
+    fn before_settle(&mut self, group: &Group<K, T>, done: u32, tracked: bool) {
+        if tracked {
+            self.tell_tickets(group, done, done);
+        }
+        self.owe_room(group, done);
     }
 
     /// What the engine's owner wants of the group, its tickets, and the limits. `None`: it does not run now.
@@ -126,6 +137,7 @@ where
         if core.is_limited() {
             (plan.token, plan.most) = self.admit(plan.token, plan.most)?;
         }
+        self.weigh(plan.token.group(), plan.most);
         Some(plan)
     }
 
@@ -184,7 +196,9 @@ where
         if group.word.load().is_tracked() {
             self.tell_tickets(group, settled.removed, settled.done);
         }
+        self.owe_room(group, settled.removed);
         let after = group.word.settle(settled.removed);
+        self.pay_room();
         // After the word, as in `turn`.
         add(&counters.done, u64::from(settled.done));
         if settled.failures() > 0 {
