@@ -76,15 +76,10 @@ impl<K: Hash + Eq, T> Producer<K, T> {
 
     #[inline]
     fn send(&mut self, key: K, task: T, patience: Patience) -> Result<(), SubmitError<K, T>> {
-        let (shard, hash) = self.front.hash(&key);
-        if let Some(shared) = &self.exact {
-            return send_exactly(
-                shared,
-                Target { shard, hash, address: Address::Key(hash, key) },
-                task,
-                patience,
-            );
+        if self.exact.is_some() {
+            return self.send_exactly(key, task, patience);
         }
+        let (shard, hash) = self.front.hash(&key);
         match self.push(shard, hash, key, task) {
             Err(SubmitError { key, task, reason: SubmitReason::EngineFull })
                 if !matches!(patience, Patience::None) =>
@@ -118,6 +113,18 @@ impl<K: Hash + Eq, T> Producer<K, T> {
         }
     }
 
+    /// As the engine itself does it: there are no lanes.
+    #[cold]
+    #[inline(never)]
+    fn send_exactly(&self, key: K, task: T, patience: Patience) -> Result<(), SubmitError<K, T>> {
+        let (shard, hash) = self.front.hash(&key);
+        let target = Target { shard, hash, address: Address::Key(hash, key) };
+        self.front.send(target, None, task, patience).map_err(|(address, task, reason)| {
+            let Address::Key(_, key) = address else { unreachable!("submitted by key") };
+            SubmitError { key, task, reason }
+        })
+    }
+
     #[cold]
     fn send_slowly(
         &mut self,
@@ -141,22 +148,6 @@ impl<K: Hash + Eq, T> Producer<K, T> {
             }
         }
     }
-}
-
-/// As the engine itself does it: there are no lanes.
-#[cold]
-#[inline(never)]
-fn send_exactly<K: Hash + Eq, T>(
-    shared: &Shared<K, T>,
-    target: Target<K>,
-    task: T,
-    patience: Patience,
-) -> Result<(), SubmitError<K, T>> {
-    shared.front.send(target, None, task, patience).map_err(|(address, task, reason)| match address
-    {
-        Address::Key(_, key) => SubmitError { key, task, reason },
-        Address::Group(_) => unreachable!("submitted by key"),
-    })
 }
 
 impl<K, T> Drop for Producer<K, T> {
