@@ -387,7 +387,7 @@ impl<K: Hash + Eq, T> Engine<K, T> {
     /// what comes next is run.
     ///
     /// # Errors
-    /// As [`Engine::cancel_pending`].
+    /// As [`Engine::cancel_pending`]; the halt or pause is lifted also then.
     pub fn discard_group(&self, key: &K) -> Result<Vec<T>, GroupError> {
         self.shared.tasks(self.who(key), Wish::Discard)
     }

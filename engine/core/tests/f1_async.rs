@@ -5,26 +5,13 @@ mod common;
 use std::{
     future::Future,
     pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
+    sync::{Arc, atomic::Ordering::SeqCst},
     task::{Context, Poll, Wake, Waker},
     thread::Thread,
 };
 
 use bgrp::{Engine, SubmitReason, Workers};
-use common::{Count, LONG, Latch, Log, Tally, scale, until, watch};
-
-/// Counts wakes.
-#[derive(Default)]
-struct Bell(AtomicU64);
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, SeqCst);
-    }
-}
+use common::{Count, LONG, Latch, Log, Tally, scale, until, waiting::Bell, watch};
 
 struct Unpark(Thread);
 

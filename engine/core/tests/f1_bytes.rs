@@ -4,48 +4,19 @@
 mod common;
 
 use std::{
-    future::Future,
-    pin::Pin,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
-    task::{Context, Poll, Wake, Waker},
+    task::Poll,
     thread,
     time::Duration,
 };
 
 use bgrp::{Engine, Failure, Lease, OnExhausted, Outcome, Retry, SubmitReason, Workers};
-use common::{Count, LONG, Latch, Log, MS, Rng, WANTED, lock, quiet, scale, until, watch};
-
-/// Counts wakes.
-#[derive(Default)]
-struct Bell(AtomicU64);
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, SeqCst);
-    }
-}
-
-/// A submit that waits, polled by hand.
-struct Waiting<F> {
-    future: Pin<Box<F>>,
-    bell: Arc<Bell>,
-}
-
-impl<F: Future> Waiting<F> {
-    fn new(future: F) -> Self {
-        Self { future: Box::pin(future), bell: Arc::default() }
-    }
-    fn poll(&mut self) -> Poll<F::Output> {
-        let waker = Waker::from(self.bell.clone());
-        self.future.as_mut().poll(&mut Context::from_waker(&waker))
-    }
-    fn wakes(&self) -> u64 {
-        self.bell.0.load(SeqCst)
-    }
-}
+use common::{
+    Count, LONG, Latch, Log, MS, Rng, WANTED, lock, quiet, scale, until, waiting::Waiting, watch,
+};
 
 /// Tasks are their own weight. All wait at the latch.
 fn shut(capacity: usize) -> (Arc<Engine<u32, usize>>, Arc<Latch>) {

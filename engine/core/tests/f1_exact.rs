@@ -5,49 +5,19 @@ mod common;
 
 use std::{
     collections::{HashMap, VecDeque},
-    future::Future,
     hash::{Hash, Hasher},
-    pin::Pin,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst},
     },
-    task::{Context, Poll, Wake, Waker},
     thread,
     time::Duration,
 };
 
 use bgrp::{Engine, Failure, Lease, OnExhausted, Outcome, Retry, Sim, SubmitReason, Workers};
-use common::{Count, LONG, Latch, Log, MS, Rng, WANTED, lock, quiet, scale, until, watch};
-
-/// Counts wakes.
-#[derive(Default)]
-struct Bell(AtomicU64);
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, SeqCst);
-    }
-}
-
-/// A submit that waits, polled by hand.
-struct Waiting<F> {
-    future: Pin<Box<F>>,
-    bell: Arc<Bell>,
-}
-
-impl<F: Future> Waiting<F> {
-    fn new(future: F) -> Self {
-        Self { future: Box::pin(future), bell: Arc::default() }
-    }
-    fn poll(&mut self) -> Poll<F::Output> {
-        let waker = Waker::from(self.bell.clone());
-        self.future.as_mut().poll(&mut Context::from_waker(&waker))
-    }
-    fn wakes(&self) -> u64 {
-        self.bell.0.load(SeqCst)
-    }
-}
+use common::{
+    Count, LONG, Latch, Log, MS, Rng, WANTED, lock, quiet, scale, until, waiting::Waiting, watch,
+};
 
 fn full(engine: &Engine<u32, u64>, key: u32) -> bool {
     match engine.try_submit(key, 0) {

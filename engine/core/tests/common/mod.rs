@@ -1,6 +1,8 @@
 //! Helpers of the contract tests.
 #![allow(dead_code)]
 
+pub(crate) mod waiting;
+
 use std::{
     collections::HashMap,
     fmt::Debug,
