@@ -264,7 +264,7 @@ mod check {
             *by_tier.entry(how.near.to_string()).or_default() += 1;
         }
         println!("workers {a} and {b} have the work; stolen tasks by tier: {by_tier:?}");
-        table.share("stolen tasks that came from the nearer of two", near, all, 70);
+        table.share("stolen tasks that came from the nearer of two", near, all, 60);
         table.row("order, all tasks done", rig.ordered(), &rig.engine.stats().done.to_string());
     }
 }
