@@ -52,7 +52,7 @@ where
         let mut demux =
             Demux { door, back: &mut back, pool: &mut self.pool, scratch: &mut self.scratch, now };
         let taken = demux.chunk(most);
-        self.chunk.took(taken);
+        self.chunk.took(taken, self.scratch.touched.len());
         self.sample(taken);
         let held = self.publish(door);
         core.tend(&mut back, &mut self.pool, &mut self.scratch, taken);
