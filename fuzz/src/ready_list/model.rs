@@ -48,6 +48,7 @@ struct Group {
     has_state: bool,
     /// Its batch is leased out.
     lent: bool,
+    lent_at: Duration,
     /// When it came back, if it was not at rest since: a worker settles it some time later, and the wait begins then.
     back_at: Option<Duration>,
 }
@@ -225,6 +226,9 @@ impl Model {
         let now = self.now;
         let group = self.groups.entry(key).or_default();
         group.lent = out;
+        if out {
+            group.lent_at = now;
+        }
         group.back_at = (!out).then_some(now);
     }
 

@@ -15,7 +15,9 @@ impl Model {
         let now = self.now;
         let group = self.groups.entry(key).or_default();
         if group.waiting() == 0 {
-            group.busy_since = now;
+            // What comes before a lease is settled counts as waiting since its batch left: earlier, never later.
+            let unsettled = group.lent || group.back_at.is_some();
+            group.busy_since = if unsettled { group.lent_at } else { now };
         }
         group.queues.entry(source).or_default().push_back(Entry { id, seen: None });
     }
