@@ -443,12 +443,12 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
     /// The group was FULL and holds few tasks now.
     #[cold]
     pub(crate) fn relieve(&self, group: NonNull<Group<K, T>>) {
-        // SAFETY: blocks live as long as the engine, and a block stays in its shard.
-        let shard = self.front.shard_of(unsafe { group.as_ref() }.hash());
         if self.settings.exact {
             return self.tell_line(group, false);
         }
-        self.front.doors[shard].gate.relieve(&self.front.filter, group, self.settings.low_mark());
+        // SAFETY: blocks live as long as the engine, and a block stays in its shard.
+        let gate = &self.door_of(unsafe { group.as_ref() }).gate;
+        gate.relieve(&self.front.filter, group, self.settings.low_mark());
     }
 }
 

@@ -25,7 +25,8 @@ use crate::{
     },
     sync::Ordering,
     wait::cell::Tracked,
-    watch::hot_keys::{GAP, Id},
+    watch::hot_keys::{GAP, Id, Sampler},
+    worker::Random,
 };
 
 /// What is to be done when the claim is released.
@@ -91,16 +92,19 @@ where
 }
 
 impl<K, T, W: Work<K, T>> Core<K, T, W> {
-    /// So many tasks, with these weights together, have left: their words are settled. Without any lock.
+    /// So many tasks, with these weights together, have left: their words are settled. Without any lock. Nothing where
+    /// capacities are not exact.
     pub(crate) fn give_room_back(&self, tasks: u32, bytes: u64) {
         let mut wakes = Wakes::default();
-        self.room.give_back(u64::from(tasks), bytes, self.held_tasks(), &mut wakes);
+        self.give_room_back_later(tasks, bytes, &mut wakes);
         wakes.wake();
     }
 
     /// As [`Core::give_room_back`], under locks.
     pub(crate) fn give_room_back_later(&self, tasks: u32, bytes: u64, wakes: &mut Wakes) {
-        self.room.give_back(u64::from(tasks), bytes, self.held_tasks(), wakes);
+        if self.settings.exact {
+            self.room.give_back(u64::from(tasks), bytes, self.held_tasks(), wakes);
+        }
     }
 
     /// The group was FULL and holds few tasks now, or (`all`) it takes none for another reason now.
@@ -203,11 +207,7 @@ where
         let wanted = back.wants_spare();
         drop(back);
         self.follow_put(door, later, wakes);
-        if let Some(wanted) = wanted {
-            // As a worker does it after a look.
-            let spare = wanted.make();
-            self.backs[shard].lock().put_by(spare);
-        }
+        self.put_by(shard, wanted);
         Ok(())
     }
 
@@ -264,7 +264,7 @@ where
             (Address::Group(index), _) => (index, None),
         };
         let mut desk = back.desk.take().unwrap_or_else(|| Box::new(self.new_desk(shard)));
-        let Desk { pool, scratch, sample_in } = &mut *desk;
+        let Desk { pool, scratch, sampler, random } = &mut *desk;
         let group = back.group(index);
         let now = self.front.ready.clock.now();
         Demux { door, back, pool, scratch, now }.append(index, group, task);
@@ -283,7 +283,9 @@ where
         let touched = scratch.touched.pop().expect("it was appended").seen_again();
         // Before it can end: what has ended was accepted.
         door.entered.store(door.entered.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        self.sample_entered(shard, group, sample_in, now);
+        if sampler.draws(1, random) > 0 {
+            self.sample_entered(shard, group, now);
+        }
         let mut held = false;
         let unit = self.publish_one(door, touched, now, &mut held);
         self.tend(back, pool, scratch, 1);
@@ -298,7 +300,8 @@ where
         Desk {
             pool: Pool::on(self.segments.clone(), node),
             scratch: Scratch::new(),
-            sample_in: GAP,
+            sampler: Sampler::new(),
+            random: Random::new((shard as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)),
         }
     }
 
@@ -310,7 +313,7 @@ where
         }
         if held {
             // Others may have the room that it does not take.
-            self.room.give_back(0, 0, self.held_tasks(), wakes);
+            self.give_room_back_later(0, 0, wakes);
             self.watch.notify();
         }
         keys.into_iter().for_each(drop_quietly);
@@ -318,15 +321,8 @@ where
         spare.into_iter().for_each(drop_quietly);
     }
 
-    /// Claim holder: one task in [`GAP`] is a sample for the sketch of hot keys, of the shard's home worker.
-    fn sample_entered(&self, shard: usize, group: &Group<K, T>, sample_in: &mut u64, now: u64) {
-        *sample_in -= 1;
-        if *sample_in > 0 {
-            return;
-        }
-        // 1 to 15, and the mean is the gap, without a rhythm that a submitter could have too.
-        let dice = (now ^ u64::from(group.hash())).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        *sample_in = 1 + dice % (2 * GAP - 1);
+    /// Claim holder: this task is a sample for the sketch of hot keys, of the shard's home worker.
+    fn sample_entered(&self, shard: usize, group: &Group<K, T>, now: u64) {
         if let Some(mut sketches) = self.sketches[self.front.home(shard)].try_lock() {
             sketches.load.draw(GAP, now);
             sketches.load.add(Id::of(group), GAP);

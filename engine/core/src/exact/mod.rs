@@ -46,6 +46,8 @@ use crate::{
     ingress::ring::Address,
     shard::demux::Scratch,
     wait::cell::Cell,
+    watch::hot_keys::Sampler,
+    worker::Random,
 };
 
 /// What a task weighs: the function of the user.
@@ -98,6 +100,7 @@ pub(crate) trait Exact<K, T>: Send + Sync {
 pub(crate) struct Desk<K, T, S> {
     pool: Pool<T>,
     scratch: Scratch<K, T, S>,
-    /// Tasks until the next one that is sampled (watch/hot_keys.rs).
-    sample_in: u64,
+    /// Each task is a look of its own.
+    sampler: Sampler,
+    random: Random,
 }

@@ -15,7 +15,7 @@ use crate::{
     outcome::Trouble,
     ready::link::Unit,
     sync::{AtomicU64, Mutex, Ordering, fence, mutant},
-    wait::turns::Endings,
+    wait::turns::{self, Endings},
     watch::stats::Counters,
     worker::{
         Random,
@@ -167,13 +167,9 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
                 let (settled, leased) =
                     self.settle_lease(block, &mut pool, &mut random, &mut endings);
                 let freed = weighed.freed(block, &pool, settled.removed);
-                for (tracked, ended) in endings.drain(..) {
-                    tracked.end(ended);
-                }
+                turns::tell(&mut endings);
                 block.word.settle(settled.removed);
-                if self.settings.exact {
-                    self.give_room_back(settled.removed, freed);
-                }
+                self.give_room_back(settled.removed, freed);
                 let late = &self.leases.late;
                 // ORDERING: Release, as `watch::stats::add`.
                 late.done.fetch_add(u64::from(settled.done), Ordering::Release);

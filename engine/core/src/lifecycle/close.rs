@@ -218,9 +218,7 @@ where
                 // SAFETY: as above.
                 unsafe { group.set_head(head) };
                 group.word.settle(count);
-                if self.settings.exact {
-                    self.give_room_back_later(count, bytes, &mut wakes);
-                }
+                self.give_room_back_later(count, bytes, &mut wakes);
                 all.push(Left { key: back.dissolve(index, &mut pool, &mut scratch), tasks });
             }
             self.census(&mut back);

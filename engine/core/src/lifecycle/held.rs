@@ -299,9 +299,7 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         // SAFETY: as above.
         unsafe { group.set_head(head) };
         group.word.settle(count);
-        if self.settings.exact {
-            self.give_room_back_later(count, bytes, &mut after.wakes);
-        }
+        self.give_room_back_later(count, bytes, &mut after.wakes);
         // ORDERING: Release, after the word, as the counters of workers; see `Held::cancelled`.
         self.held.cancelled.fetch_add(u64::from(count), Ordering::Release);
         tasks

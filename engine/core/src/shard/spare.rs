@@ -9,7 +9,9 @@
 
 use super::{back::Back, table::SpareSegment};
 use crate::{
+    core::Core,
     group::block::{Chunk, Slab},
+    handler::Work,
     topology::memory::Home,
 };
 
@@ -49,6 +51,16 @@ impl<K, T, S> Back<K, T, S> {
     pub(crate) fn put_by(&mut self, spare: Spare<K, T, S>) {
         spare.chunk.into_iter().for_each(|chunk| self.slab.put_by(chunk));
         spare.segments.into_iter().for_each(|segment| self.map.put_by(segment));
+    }
+}
+
+impl<K, T, W: Work<K, T>> Core<K, T, W> {
+    /// Makes what a shard [wanted](Back::wants_spare), without its claim, and puts it by there.
+    pub(crate) fn put_by(&self, shard: usize, wanted: Option<Wanted>) {
+        if let Some(wanted) = wanted {
+            let spare = wanted.make();
+            self.backs[shard].lock().put_by(spare);
+        }
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) struct Table {
     /// Segments that have their slots.
     allocated: usize,
     /// Segments of [`SEGMENT`] slots, all vacant, for those that have none.
-    spare: Vec<Segment>,
+    spare: Vec<SpareSegment>,
 }
 
 /// Spare segments that are worth having: a look at a shard brings 256 new groups at most as a rule, and they move 4,096 slots,
@@ -60,6 +60,10 @@ impl SpareSegment {
             unsafe { segment.0.add(slot).write_volatile(VACANT) };
         }
         Self(segment)
+    }
+
+    fn take(mut self) -> Segment {
+        mem::replace(&mut self.0, Segment::vacant())
     }
 }
 
@@ -108,7 +112,6 @@ impl Drop for Table {
     fn drop(&mut self) {
         let slots = self.segment_slots();
         self.segments.iter_mut().for_each(|segment| segment.release(slots));
-        self.spare.iter_mut().for_each(|segment| segment.release(SEGMENT));
     }
 }
 
@@ -125,8 +128,8 @@ impl Table {
         if self.slots() > SEGMENT { most.saturating_sub(self.spare.len()) } else { 0 }
     }
 
-    pub(super) fn put_by(&mut self, mut spare: SpareSegment) {
-        self.spare.push(mem::replace(&mut spare.0, Segment::vacant()));
+    pub(super) fn put_by(&mut self, spare: SpareSegment) {
+        self.spare.push(spare);
     }
 
     /// Takes over the spare segments of a table that is being left, if it has use for them.
@@ -184,7 +187,7 @@ impl Table {
         let segment = &mut self.segments[slot / SEGMENT];
         if segment.is_vacant() {
             match self.spare.pop_if(|_| slots == SEGMENT) {
-                Some(spare) => *segment = spare,
+                Some(spare) => *segment = spare.take(),
                 None => segment.allocate(slots),
             }
             self.allocated += 1;

@@ -194,27 +194,30 @@ impl<K, T> Timers<K, T> {
 
     /// Ends every linger (the engine drains). The rest stays.
     pub(crate) fn end_lingers(&self, out: &mut Chain) {
-        let mut waiting = self.waiting.lock();
-        for entry in waiting.wheel.drain() {
-            match entry {
-                Entry::Linger(group, ..) => {
-                    if let Some(sequence) = waiting.lingers.end(group) {
-                        end_linger(group, sequence, out);
-                    }
-                }
-                other => waiting.insert(other),
+        self.sift(|entry, lingers| {
+            let Entry::Linger(group, ..) = entry else { return Some(entry) };
+            if let Some(sequence) = lingers.end(group) {
+                end_linger(group, sequence, out);
             }
-        }
-        self.note_next(&waiting.wheel);
+            None
+        });
     }
 
     /// Ends every wait for the rate of a group: it was changed.
     pub(crate) fn end_rates(&self, out: &mut Chain) {
+        self.sift(|entry, _| {
+            let Entry::Rate(unit, _) = entry else { return Some(entry) };
+            out.push(unit);
+            None
+        });
+    }
+
+    /// Shows every entry to `keep`; what it hands back stays.
+    fn sift(&self, mut keep: impl FnMut(Entry<K, T>, &mut Lingers<K, T>) -> Option<Entry<K, T>>) {
         let mut waiting = self.waiting.lock();
         for entry in waiting.wheel.drain() {
-            match entry {
-                Entry::Rate(unit, _) => out.push(unit),
-                other => waiting.insert(other),
+            if let Some(entry) = keep(entry, &mut waiting.lingers) {
+                waiting.insert(entry);
             }
         }
         self.note_next(&waiting.wheel);

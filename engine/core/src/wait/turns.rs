@@ -15,6 +15,13 @@ use crate::{
 /// Tickets whose tasks are over, with how they ended.
 pub(crate) type Endings = Vec<(Tracked, Ended)>;
 
+/// Whoever waits for them hears of it.
+pub(crate) fn tell(endings: &mut Endings) {
+    for (tracked, ended) in endings.drain(..) {
+        tracked.end(ended);
+    }
+}
+
 impl<K, T, W> Worker<K, T, W>
 where
     K: Hash + Eq + Send + Sync + 'static,
@@ -59,9 +66,7 @@ where
                 tally.settled(done, removed - done);
             }
         }
-        for (tracked, ended) in self.endings.drain(..) {
-            tracked.end(ended);
-        }
+        tell(&mut self.endings);
     }
 }
 

@@ -20,7 +20,12 @@ use crossbeam_utils::CachePadded;
 
 use super::sketch::{Counted, HALF_LIFE, ROOM, Sketch};
 use crate::{
-    Engine, group::block::Group, handler::Work, outcome::drop_quietly, sync::Mutex, worker::Worker,
+    Engine,
+    group::block::Group,
+    handler::Work,
+    outcome::drop_quietly,
+    sync::Mutex,
+    worker::{Random, Worker},
 };
 
 /// Looks of which one is sampled, on average.
@@ -93,6 +98,29 @@ impl Sampler {
         // A model has enough to order without it.
         Self { left: if cfg!(loom) { u64::MAX } else { 1 } }
     }
+
+    /// So many looks came. How many samples fall into them: none, as a rule.
+    #[inline(always)]
+    pub(crate) fn draws(&mut self, looks: u64, random: &mut Random) -> u64 {
+        if self.left > looks {
+            self.left -= looks;
+            return 0;
+        }
+        self.draws_in(looks, random)
+    }
+
+    #[cold]
+    fn draws_in(&mut self, mut looks: u64, random: &mut Random) -> u64 {
+        let mut draws = 0;
+        while self.left <= looks {
+            looks -= self.left;
+            draws += 1;
+            // 1 to 15: the mean is the gap.
+            self.left = 1 + random.next() % (2 * GAP - 1);
+        }
+        self.left -= looks;
+        draws
+    }
 }
 
 impl<K, T, W> Worker<K, T, W>
@@ -106,23 +134,14 @@ where
     pub(crate) fn sample(&mut self, taken: u32) {
         let taken = u64::from(taken);
         let looks = taken.div_ceil(LOOK);
-        if self.sampler.left > looks {
-            self.sampler.left -= looks;
-        } else {
-            self.sample_touched(taken, looks);
+        let draws = self.sampler.draws(looks, &mut self.random);
+        if draws > 0 {
+            self.sample_touched(taken, looks, draws);
         }
     }
 
     #[inline(never)]
-    fn sample_touched(&mut self, taken: u64, looks: u64) {
-        let (mut left, mut draws) = (looks, 0);
-        while self.sampler.left <= left {
-            left -= self.sampler.left;
-            draws += 1;
-            // 1 to 15: the mean is the gap.
-            self.sampler.left = 1 + self.random.next() % (2 * GAP - 1);
-        }
-        self.sampler.left -= left;
+    fn sample_touched(&mut self, taken: u64, looks: u64, draws: u64) {
         // Tasks for which one stands, in tasks of the chunk.
         let stands_for = |tasks: u64| tasks * GAP * draws / looks;
         let Some(mut sketches) = self.core().sketches[self.id].try_lock() else { return };

@@ -78,10 +78,7 @@ where
         if more || !self.fresh.is_empty() {
             self.run_row(more.then(|| door.unit()));
         }
-        if let Some(wanted) = wanted {
-            let spare = wanted.make();
-            self.core().backs[shard].lock().put_by(spare);
-        }
+        core.put_by(shard, wanted);
         self.clean_up();
     }
 

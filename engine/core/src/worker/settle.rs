@@ -14,7 +14,10 @@ use crate::{
     handler::{Phase, Turn, Work},
     outcome::{Failure, FailureKind, Mark, Outcome, Trouble, drop_quietly},
     sync::mutant,
-    wait::cell::{Ended, Tracked},
+    wait::{
+        cell::{Ended, Tracked},
+        turns::tell,
+    },
 };
 
 /// What the group does next.
@@ -365,9 +368,7 @@ where
             }
         }
         // Now and not at the end of the turn: the handler that comes next may ask for them.
-        for (tracked, ended) in self.endings.drain(..) {
-            tracked.end(ended);
-        }
+        tell(&mut self.endings);
         let held = trouble.marks.iter().position(|mark| mark.exhausted.is_some());
         if !trouble.marks.is_empty() {
             *head.trouble() = Some(trouble);
