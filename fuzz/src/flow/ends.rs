@@ -40,8 +40,12 @@ impl Stage {
             let out = lock(&self.shelf).len();
             if self.sim.stats().backlog() == kept && out == 0 {
                 let limits = self.sim.engine().limits();
-                assert_eq!((limits.in_flight, limits.waiting), (0, 0), "a permit is missing");
-                return;
+                assert_eq!(limits.in_flight, 0, "a permit is missing");
+                // A group that was paused while it waited for a permit or the rate leaves the queue when its turn comes.
+                if limits.waiting == 0 {
+                    return;
+                }
+                assert!(kept > 0, "a token waits and its group has no task: {limits:?}");
             }
             self.pass(1_003);
             assert!(round < 3_999, "something waits for ever; {:?}", self.sim.engine().limits());
