@@ -64,6 +64,8 @@ const FLAGS: u64 = LINGER | FULL | HALTED | CALLED;
 const BUSY: u64 = COUNT | LINGER | HALTED | CALLED;
 const SEQUENCE_SHIFT: u32 = 40;
 const SEQUENCE_ONE: u64 = 1 << SEQUENCE_SHIFT;
+/// A sequence is below this.
+pub(crate) const SEQUENCES: u32 = 1 << (u64::BITS - SEQUENCE_SHIFT);
 
 /// A value of the word. Every decision of the engine about a group is a function of such a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,6 +118,12 @@ impl State {
     const fn lingering(self) -> Self {
         Self((self.0 | LINGER).wrapping_add(SEQUENCE_ONE))
     }
+}
+
+/// Of two settings of LINGER in one word, that with sequence `a` is the later one: fewer than half of all sequences lie between them.
+pub(crate) fn is_later(a: u32, b: u32) -> bool {
+    let ahead = a.wrapping_sub(b) % SEQUENCES;
+    ahead != 0 && ahead < SEQUENCES / 2
 }
 
 /// What a publish means for the claim holder.

@@ -56,6 +56,7 @@ const MUTANTS: &[(&str, &str)] = &[
     ("linger-relaxed", "models::run_flag::linger_again"),
     ("linger-any-sequence", "models::run_flag::linger"),
     ("end-linger-no-cas", "models::run_flag::linger"),
+    ("linger-told-late", "models::timers::a_linger_that_is_told_late"),
     ("inbox-push-relaxed", "models::inbox::"),
     ("inbox-take-relaxed", "models::inbox::"),
     ("row-no-ask", "models::row::thief"),

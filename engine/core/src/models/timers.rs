@@ -1,4 +1,5 @@
-//! The keeper of the time (time/timers.rs): an entry that is due before the keeper wakes must nudge it.
+//! The keeper of the time (time/timers.rs): an entry that is due before the keeper wakes must nudge it. And the lingers
+//! (time/lingers.rs), which are told to the timer after the word says so.
 
 use std::{ptr::NonNull, sync::Arc, time::Duration};
 
@@ -6,7 +7,8 @@ use loom::thread;
 
 use super::{ALL, check};
 use crate::{
-    ready::Ready,
+    group::{block::Block, state::Published},
+    ready::{Ready, link::Chain},
     sync::{Condvar, Mutex, wait},
     time::{
         clock::VirtualClock,
@@ -93,5 +95,56 @@ fn a_keeper_that_leaves() {
             0,
             "an entry waits, a worker sleeps, and nobody keeps the time"
         );
+    });
+}
+
+/// A group and the timer it lingers in.
+struct Lingering {
+    timers: Timers<u32, u32>,
+    block: Block<u32, u32, ()>,
+}
+
+// SAFETY: of the block only the word is touched, which is atomic.
+unsafe impl Sync for Lingering {}
+// SAFETY: as above.
+unsafe impl Send for Lingering {}
+
+impl Lingering {
+    fn tell(&self, sequence: u32, deadline: u64) {
+        let entry = Entry::Linger(NonNull::from(&self.block.group), sequence, deadline);
+        let _ = self.timers.add([entry], || false);
+    }
+}
+
+/// A worker lets a rest linger and is slow to tell the timer. Meanwhile the batch fills up, runs, and its rest lingers anew: that
+/// linger ends at its time, whoever was at the timer first.
+#[test]
+fn a_linger_that_is_told_late() {
+    const BATCH: u32 = 2;
+    check(ALL, || {
+        let here = Arc::new(Lingering { timers: Timers::new(0), block: Block::new() });
+        let word = &here.block.group.word;
+        word.publish(1);
+        let theirs = here.clone();
+        let worker = thread::spawn(move || {
+            let lingers = theirs.block.group.word.linger(BATCH);
+            if let Ok(sequence) = lingers {
+                theirs.tell(sequence, MS);
+            }
+            lingers.is_err()
+        });
+        if word.publish(1).1 == Published::Lingering && word.end_linger(None) {
+            // A turn that had the time for one task.
+            assert!(!word.settle(1).is_idle());
+            here.tell(word.linger(BATCH).expect("one of two"), 2 * MS);
+        }
+        let in_hand = worker.join().unwrap();
+        let mut ended = Chain::default();
+        here.timers.fire(MS, &mut ended);
+        here.timers.fire(2 * MS, &mut ended);
+        assert_eq!(usize::from(in_hand) + ended.len(), 1, "a token that nobody takes out");
+        while let Some(unit) = ended.pop() {
+            unit.open();
+        }
     });
 }

@@ -4,6 +4,10 @@
 //! that begins later, so it ends later, and the entry goes back into the wheel when it fires before its time. (With an entry for each
 //! linger, every batch that filled up early left 32 bytes behind for a flush interval.)
 //!
+//! A worker sets LINGER in the word first and tells here afterwards. In between the batch may fill up, run, and its rest linger anew, and
+//! the worker that does all that may be here first. So the later linger counts, in the order of the word, whoever comes last: otherwise
+//! the entry would end a linger that is over already, and nothing the one that stands.
+//!
 //! | the entry fires at | of the group is known | then |
 //! |---|---|---|
 //! | `fires` | `deadline` is later | it goes back, for `deadline` |
@@ -19,7 +23,10 @@ use std::{
 
 use ahash::RandomState;
 
-use crate::group::block::Group;
+use crate::{
+    group::{block::Group, state::is_later},
+    sync::mutant,
+};
 
 /// The last linger of a group that has an entry in the wheel.
 #[derive(Debug)]
@@ -51,7 +58,7 @@ impl<K, T> Lingers<K, T> {
         Self(HashMap::default())
     }
 
-    /// A linger begins. `true`: it needs an entry in the wheel, for its deadline in ns.
+    /// A linger began. `true`: it needs an entry in the wheel, for its deadline in ns.
     pub(super) fn begin(
         &mut self,
         group: NonNull<Group<K, T>>,
@@ -65,6 +72,9 @@ impl<K, T> Lingers<K, T> {
             }
             Entry::Occupied(mut place) => {
                 let last = place.get_mut();
+                if is_later(last.sequence, sequence) && !mutant("linger-told-late") {
+                    return false;
+                }
                 let earlier = deadline < last.fires;
                 let fires = if earlier { deadline } else { last.fires };
                 *last = Last { sequence, deadline, fires };
@@ -80,7 +90,7 @@ impl<K, T> Lingers<K, T> {
         if last.fires != at {
             return Fired::Nothing;
         }
-        if last.deadline > at {
+        if last.deadline > at && !mutant("linger-ends-first") {
             last.fires = last.deadline;
             return Fired::Again(last.deadline);
         }
@@ -101,6 +111,7 @@ impl<K, T> Lingers<K, T> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::group::state::SEQUENCES;
 
     const GROUP: NonNull<Group<u32, u32>> = NonNull::dangling();
 
@@ -128,5 +139,16 @@ mod tests {
         assert!(lingers.begin(GROUP, 2, 1_500));
         assert_eq!(lingers.fire(GROUP, 1_000), Fired::Nothing);
         assert_eq!(lingers.fire(GROUP, 1_500), Fired::Ends(2));
+    }
+
+    /// The second linger was told before the first one.
+    #[test]
+    fn the_later_linger_counts_whoever_comes_last() {
+        for first in [7, SEQUENCES - 1] {
+            let (mut lingers, second) = (Lingers::new(), (first + 1) % SEQUENCES);
+            assert!(lingers.begin(GROUP, second, 1_001));
+            assert!(!lingers.begin(GROUP, first, 1_000));
+            assert_eq!(lingers.fire(GROUP, 1_001), Fired::Ends(second));
+        }
     }
 }

@@ -73,6 +73,8 @@ pub(super) struct Oracle {
     pub(super) now: u64,
     pub(super) groups: HashMap<u8, Group>,
     pub(super) accepted: u64,
+    /// Dispatches.
+    pub(super) begun: u64,
     /// Tasks that ended as done.
     pub(super) done: u64,
     /// Tasks that failed for good.
@@ -147,6 +149,7 @@ impl Oracle {
             assert!(waiting.exhausted.is_none(), "task {} is held, and runs", script.id);
         }
         group.out = Out::Leased;
+        self.begun += 1;
     }
 
     /// The dispatch of so many tasks is answered: the outcomes, or nothing, then it is lost.
