@@ -32,6 +32,10 @@ pub(super) struct Setup {
     pub(super) lingers: bool,
     pub(super) limit: Option<InFlight>,
     pub(super) group_capacity: usize,
+    /// No group holds one task more.
+    pub(super) exact: bool,
+    /// What all tasks inside may weigh.
+    pub(super) bytes: Option<usize>,
 }
 
 /// Reads the settings and builds the engine.
@@ -59,6 +63,8 @@ pub(super) fn build(
         lingers: more & 16 != 0,
         limit: limits.collect::<Vec<_>>()[usize::from(extra >> 4 & 3)],
         group_capacity: [1 << 16, 2, 1 << 16, 9][usize::from(extra >> 2 & 3)],
+        exact: more & 96 != 0,
+        bytes: (more & 64 != 0).then_some(100),
     };
     {
         let mut oracle = lock(oracle);
@@ -67,10 +73,16 @@ pub(super) fn build(
     let mut builder = Engine::<u8, Script>::builder()
         .workers(Workers::fixed(1 + usize::from(more & 3)))
         .batch_size(setup.batch)
-        .group_capacity(setup.group_capacity)
         .idle_groups(if extra & 128 != 0 { 2 } else { 1_000 })
         .retry(Retry::fixed(rules.delay).attempts(rules.attempts))
         .on_exhausted(policy(rules, oracle.clone()));
+    builder = match setup.exact {
+        true => builder.exact_group_capacity(setup.group_capacity),
+        false => builder.group_capacity(setup.group_capacity),
+    };
+    if let Some(bytes) = setup.bytes {
+        builder = builder.weigh(|_, script| script.weight()).capacity_bytes(bytes);
+    }
     if let Some(limit) = setup.limit {
         builder = builder.in_flight(limit);
     }

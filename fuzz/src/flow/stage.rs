@@ -79,7 +79,12 @@ impl Stage {
         let mut oracle = lock(&self.oracle);
         let closed = oracle.groups.get(&key).is_some_and(|group| group.closed);
         let halted = oracle.groups.get(&key).is_some_and(|group| group.stands());
-        let small = self.setup.group_capacity < 1 << 16;
+        let small = self.setup.group_capacity < 1 << 16 || self.setup.bytes.is_some();
+        if self.setup.exact {
+            let reason = refused.as_ref().err();
+            let Setup { group_capacity, bytes, .. } = self.setup;
+            oracle.check_room(key, &script, reason, group_capacity, bytes);
+        }
         match refused {
             Ok(ticket) => {
                 assert!(

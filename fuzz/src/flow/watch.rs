@@ -59,6 +59,9 @@ impl Stage {
         }
         let stats = self.sim.stats();
         assert_eq!(u64::from(batches), stats.leased);
+        if self.setup.bytes.is_some() {
+            assert_eq!(stats.bytes, oracle.weight() as u64, "bytes inside");
+        }
         let figures = (stats.accepted, stats.done, stats.failed, stats.cancelled);
         let ours = (oracle.accepted, oracle.done, oracle.failed, oracle.cancelled);
         assert_eq!(figures, ours, "accepted, done, failed, cancelled");

@@ -23,7 +23,7 @@ use crate::{
         demux::{Demux, Scratch},
         map::MOVES_PER_OP,
     },
-    sync::Ordering,
+    sync::{Ordering, mutant},
     wait::cell::Tracked,
     watch::hot_keys::{GAP, Id, Sampler},
     worker::Random,
@@ -225,7 +225,7 @@ where
         if self.front.filter.is_marked(hash) && door.gate.is_shut(hash, name) {
             return Err(Refused::Never(SubmitReason::GroupClosed));
         }
-        let capacity = self.settings.group_capacity;
+        let capacity = self.settings.group_capacity + u32::from(mutant("exact-one-more"));
         let state = group.word.load();
         if !state.is_full() && state.count() < capacity {
             return Ok(());

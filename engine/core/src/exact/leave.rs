@@ -6,6 +6,7 @@ use std::hash::Hash;
 use crate::{
     group::{block::Group, segment::Pool},
     handler::Work,
+    sync::mutant,
     worker::Worker,
 };
 
@@ -42,6 +43,9 @@ impl Weighed {
     /// Token holder: `removed` of them are gone. What they weigh.
     pub(crate) fn freed<K, T>(self, group: &Group<K, T>, pool: &Pool<T>, removed: u32) -> u64 {
         debug_assert!(!pool.is_weighed() || removed <= self.tasks, "only what was offered goes");
+        if mutant("weight-all-goes") {
+            return self.bytes;
+        }
         let left = Self::first(group, pool, self.tasks.saturating_sub(removed));
         debug_assert!(left.bytes <= self.bytes, "weights stay with their tasks");
         self.bytes.saturating_sub(left.bytes)

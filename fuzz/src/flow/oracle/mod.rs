@@ -4,6 +4,7 @@
 //! settled by a worker later, which nothing shows: until the group runs again or all is at rest, both are right.
 
 mod rates;
+mod room;
 mod script;
 mod tickets;
 
@@ -49,6 +50,8 @@ pub(super) struct Group {
     pub(super) paused: bool,
     pub(super) closed: bool,
     pub(super) halted: bool,
+    /// Tasks that a lease brought back done, and what they weigh: inside until a worker has settled it.
+    leaving: (usize, usize),
 }
 
 impl Group {
@@ -148,7 +151,7 @@ impl Oracle {
             assert_eq!(waiting.attempts + 1, *attempt, "attempt of task {}", script.id);
             assert!(waiting.exhausted.is_none(), "task {} is held, and runs", script.id);
         }
-        group.out = Out::Leased;
+        (group.out, group.leaving) = (Out::Leased, (0, 0));
         self.begun += 1;
     }
 
@@ -191,6 +194,8 @@ impl Oracle {
             match given {
                 Answer::Done => {
                     ends.push(task.script.id);
+                    group.leaving.0 += 1;
+                    group.leaving.1 += task.script.weight();
                     continue;
                 }
                 Answer::Throttled(_) => wait = wait.max(Some(rests)),
@@ -225,13 +230,15 @@ impl Oracle {
 
     /// What was answered is settled.
     fn settled(&mut self, key: u8) {
-        self.groups.entry(key).or_default().out = Out::No;
+        let group = self.groups.entry(key).or_default();
+        (group.out, group.leaving) = (Out::No, (0, 0));
         self.paused_until = self.paused_until.max(self.pause_to_come);
     }
 
     /// No worker finds anything to do: what came back is settled.
     pub(super) fn at_rest(&mut self) {
         for (key, group) in &mut self.groups {
+            group.leaving = (0, 0);
             if group.out == Out::Returned {
                 group.out = Out::No;
             }

@@ -16,6 +16,11 @@ pub(crate) struct Script {
 }
 
 impl Script {
+    /// What it weighs. Some weigh more than all tasks may.
+    pub(crate) fn weight(&self) -> usize {
+        if self.id % 31 == 30 { 101 } else { self.id as usize % 8 * 3 }
+    }
+
     /// What the handler answers at this try; done after the last that is written.
     pub(super) fn answer(&self, tries: usize) -> Answer {
         self.answers.get(tries).copied().unwrap_or(Answer::Done)
