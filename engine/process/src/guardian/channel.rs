@@ -179,15 +179,15 @@ impl Channel {
 
     /// The next frame, if it is there whole.
     pub(super) fn next(&mut self) -> Option<&[u8]> {
+        self.next_with_fds().map(|(frame, _)| frame)
+    }
+
+    /// The next frame, and the descriptors of it and later ones: a frame that has some takes the first. They are
+    /// fewer than it says, where the limit of open files kept them out.
+    pub(super) fn next_with_fds(&mut self) -> Option<(&[u8], &mut VecDeque<Vec<OwnedFd>>)> {
         let length = self.whole()?;
         let from = self.at + 4;
         self.at = from + length;
-        Some(&self.bytes[from..from + length])
-    }
-
-    /// The descriptors of the frame that was just taken and says that it has some. Fewer than it says, where the
-    /// limit of open files kept them out.
-    pub(super) fn take_fds(&mut self) -> Vec<OwnedFd> {
-        self.arrivals.pop_front().unwrap_or_default()
+        Some((&self.bytes[from..from + length], &mut self.arrivals))
     }
 }
