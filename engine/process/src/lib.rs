@@ -2,3 +2,6 @@
 //! processes and retries.
 //!
 //! See `docs/design/process.md`.
+
+pub mod command;
+pub mod guardian;
