@@ -274,6 +274,14 @@ pub(crate) fn world(knobs: Knobs) {
         }
         End::Halt => {
             engine.halt();
+            // Who waits hears it from the halt alone, or from the close that follows.
+            let at_once = knobs.exact > 0 && shuttle::rand::thread_rng().gen_range(0..2) == 0;
+            let submitters = if at_once {
+                join(submitters);
+                Vec::new()
+            } else {
+                submitters
+            };
             let report = engine.close(Duration::MAX);
             join(submitters);
             vec![report]
