@@ -94,7 +94,16 @@ pub(crate) struct Wakes {
 
 impl Wakes {
     /// Without any lock.
+    #[inline]
     pub(crate) fn wake(self) {
+        // Nearly always nobody waits.
+        if !self.due.is_empty() || !self.spent.is_empty() {
+            self.wake_some();
+        }
+    }
+
+    #[cold]
+    fn wake_some(self) {
         wake_all(self.due);
         self.spent.into_iter().for_each(drop_quietly);
     }
