@@ -4,4 +4,18 @@
 //! See `docs/design/process.md`.
 
 pub mod command;
+mod frame;
 pub mod guardian;
+mod log;
+mod result;
+mod runner;
+mod task;
+mod work;
+
+pub use log::{Log, Origin};
+pub use result::{Crash, Ended, TaskError, TaskResult};
+pub use runner::{
+    Builder, OnFailure, Program, Refused, Report, Results, Runner, StartError, SubmitError, Workers,
+};
+pub use task::{Task, Text, Value};
+pub use work::{Context, Server};

@@ -68,13 +68,12 @@ impl Spawner {
             return Err(SpawnError::new(Stage::Transfer, Errno::MFILE));
         }
         let mut numbers = fds.iter().map(AsRawFd::as_raw_fd);
-        let fds_by_number = order.fds.map(|sent| if sent { numbers.next().unwrap_or(-1) } else { -1 });
+        let fds_by_number =
+            order.fds.map(|sent| if sent { numbers.next().unwrap_or(-1) } else { -1 });
         let cgroup = match (order.memory, cgroups) {
-            (Some(most), Some(cgroups)) => Some(
-                cgroups
-                    .make(order.token, most)
-                    .map_err(|error| prepare(&error))?,
-            ),
+            (Some(most), Some(cgroups)) => {
+                Some(cgroups.make(order.token, most).map_err(|error| prepare(&error))?)
+            }
             _ => None,
         };
         let join = match &cgroup {

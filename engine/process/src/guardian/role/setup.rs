@@ -115,7 +115,10 @@ fn signals() -> Result<OwnedFd, Errno> {
     // SAFETY: plain data, written by the calls below before it is read.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
     // SAFETY: `set` is valid for writes, and the mask is that of the only thread.
-    if unsafe { libc::sigfillset(&mut set) != 0 || libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut()) != 0 } {
+    if unsafe {
+        libc::sigfillset(&mut set) != 0
+            || libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut()) != 0
+    } {
         return Err(failed());
     }
     // SAFETY: as above; the descriptor that is made is owned by nobody else.

@@ -139,7 +139,9 @@ fn look(run: &str, token: u64, table: &Table, tree: Tree) -> Vec<i32> {
     let mut alive: Vec<i32> = leader.into_iter().collect();
     for &pid in family.iter().filter(|&&pid| Some(pid) != leader) {
         // Its parent may have ended meanwhile, then it has come to us.
-        if tree::signal_if(pid, Signal::KILL, |stat| stat.parent == own || family.contains(&stat.parent)) {
+        if tree::signal_if(pid, Signal::KILL, |stat| {
+            stat.parent == own || family.contains(&stat.parent)
+        }) {
             alive.push(pid);
         }
     }
