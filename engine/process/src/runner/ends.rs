@@ -72,6 +72,8 @@ impl Reactor {
         for at in (0..self.workers.len()).rev() {
             if self.is_gone(at, now) {
                 self.bury(at, now);
+                // There is room for another one.
+                due.push(now);
                 continue;
             }
             due.extend(self.tend_one(at, now));

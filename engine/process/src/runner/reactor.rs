@@ -232,6 +232,7 @@ impl Reactor {
             return;
         }
         let frame = self.settings.frame;
+        let life = self.settings.recycle.unwrap_or(u64::MAX);
         loop {
             let (judge, window) = (&self.judge, self.settings.window as usize);
             let room = |worker: &Worker| {
@@ -240,7 +241,8 @@ impl Reactor {
                 if !worker.is_ready() || worker.frames() >= window {
                     return 0;
                 }
-                worker.pace.next(batch, worker.hand.open())
+                let left = life.saturating_sub(worker.sent).min(batch.into()) as u32;
+                if left == 0 { 0 } else { worker.pace.next(left, worker.hand.open()) }
             };
             let next = self.workers.iter_mut().filter(|worker| room(worker) > 0);
             // Who has something to send of what it holds, or may take more.
