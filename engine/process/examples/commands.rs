@@ -19,7 +19,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let at_once = numbers.next().transpose()?.unwrap_or(2);
     let mut bgrp = Commands::start(at_once)?;
     println!("{count} x `/bin/true x`, {at_once} at once, {ROUNDS} rounds, commands/s");
-    println!("guardian: {} KiB resident, {} KiB of it its own", status(bgrp.guardian_pid(), "VmRSS"), status(bgrp.guardian_pid(), "RssAnon"));
+    println!(
+        "guardian: {} KiB resident, {} KiB of it its own",
+        status(bgrp.guardian_pid(), "VmRSS"),
+        status(bgrp.guardian_pid(), "RssAnon")
+    );
     let mut rates = [Vec::new(), Vec::new(), Vec::new()];
     for _ in 0..ROUNDS {
         rates[0].push(rate(count, || with_bgrp(&mut bgrp, count)));
@@ -30,7 +34,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         rates.sort_by(f64::total_cmp);
         println!("{name:<16} median {:>6.0}   {:.0?}", rates[ROUNDS / 2], rates);
     }
-    println!("guardian: {} KiB resident, {} KiB of it its own", status(bgrp.guardian_pid(), "VmRSS"), status(bgrp.guardian_pid(), "RssAnon"));
+    println!(
+        "guardian: {} KiB resident, {} KiB of it its own",
+        status(bgrp.guardian_pid(), "VmRSS"),
+        status(bgrp.guardian_pid(), "RssAnon")
+    );
     Ok(())
 }
 
@@ -47,7 +55,8 @@ fn with_bgrp(commands: &mut Commands, count: usize) {
         Some(Command::new(["/bin/true", "x"]))
     };
     let mut good = 0;
-    let run = commands.run(next, |_, ended| good += usize::from(ended.is_ok_and(|ended| ended.success())));
+    let run = commands
+        .run(next, |_, ended| good += usize::from(ended.is_ok_and(|ended| ended.success())));
     assert_eq!((run.map(|report| report.done).ok(), good), (Some(count as u64), count));
 }
 

@@ -146,10 +146,8 @@ fn p6_nothing_is_left_when_the_scheduler_is_killed() {
     let _alone = Alone::new();
     let mut child = common::helper("scheduler").stdout(Stdio::piped()).spawn().unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
-    let mut pids: Vec<i32> = common::told(&mut out, 2 + 2 * WILD_COUNT)
-        .iter()
-        .map(|pid| pid.parse().unwrap())
-        .collect();
+    let mut pids: Vec<i32> =
+        common::told(&mut out, 2 + 2 * WILD_COUNT).iter().map(|pid| pid.parse().unwrap()).collect();
     let fork = pids.pop().unwrap();
     assert!(pids.iter().all(|&pid| is_alive(pid)));
     child.kill().unwrap();
@@ -175,7 +173,8 @@ fn p6_nothing_is_left_when_the_handle_is_dropped() {
 fn p6_the_handle_says_when_the_guardian_was_killed() {
     let _alone = Alone::new();
     let mut guardian = Guardian::start().unwrap();
-    let script = "echo $$; setsid sh -c 'sh -c \"echo \\$\\$; exec sleep 300\" & exit 0' & wait; sleep 300";
+    let script =
+        "echo $$; setsid sh -c 'sh -c \"echo \\$\\$; exec sleep 300\" & exit 0' & wait; sleep 300";
     let mut out = shell(&mut guardian, 1, script);
     let pids = numbers(&mut out, 2);
     common::kill(guardian.pid());
@@ -264,9 +263,38 @@ fn p5_a_family_that_keeps_growing_is_swept() {
 
 fn hostile() -> Vec<Vec<u8>> {
     let mut names: Vec<Vec<u8>> = [
-        "", " ", "-", "--help", "-rf /", "a b", "tab\there", "line\nbreak", "it's", "\"double\"",
-        "$(echo x)", "`echo x`", "${HOME}", "*", "?", "[a-z]", "~", "a;b", "a|b", "a&b", "a>b", "\\",
-        "\\n", "%s%n", "!", "{}", "ünïcödé", "日本語", "🙂", "\u{202e}rtl", "=", "A=B",
+        "",
+        " ",
+        "-",
+        "--help",
+        "-rf /",
+        "a b",
+        "tab\there",
+        "line\nbreak",
+        "it's",
+        "\"double\"",
+        "$(echo x)",
+        "`echo x`",
+        "${HOME}",
+        "*",
+        "?",
+        "[a-z]",
+        "~",
+        "a;b",
+        "a|b",
+        "a&b",
+        "a>b",
+        "\\",
+        "\\n",
+        "%s%n",
+        "!",
+        "{}",
+        "ünïcödé",
+        "日本語",
+        "🙂",
+        "\u{202e}rtl",
+        "=",
+        "A=B",
     ]
     .map(|text| text.as_bytes().to_vec())
     .to_vec();
@@ -304,20 +332,35 @@ fn p2_arguments_and_environment_arrive_byte_for_byte() {
         expected.extend([name.as_slice(), b"\0"].concat());
     }
     expected.extend(b"@@");
-    expected.extend(format!("BGRP_TOKEN={}-1\0", guardian.run()).bytes());
-    // What this process has, in its order, but for what was changed.
+    let from = expected.len();
+    // What this process has, but for what was changed. The order of variables says nothing.
     let own = fs::read("/proc/self/environ").unwrap();
-    for var in own.split_inclusive(|&byte| byte == 0) {
-        let name = var.split(|&byte| byte == b'=').next().unwrap();
-        if ![&b"PATH"[..], b"CARGO_MANIFEST_DIR", b"BGRP_TOKEN"].contains(&name) {
-            expected.extend(var);
-        }
-    }
+    let mut vars_expected: Vec<Vec<u8>> = own
+        .split_inclusive(|&byte| byte == 0)
+        .filter(|var| {
+            let name = var.split(|&byte| byte == b'=').next().unwrap();
+            ![&b"PATH"[..], b"CARGO_MANIFEST_DIR", b"BGRP_TOKEN"].contains(&name)
+        })
+        .map(<[u8]>::to_vec)
+        .collect();
+    vars_expected.push(format!("BGRP_TOKEN={}-1\0", guardian.run()).into_bytes());
     for (name, value) in &vars {
-        expected.extend([name.as_bytes(), b"=", value.as_bytes(), b"\0"].concat());
+        vars_expected.push([name.as_bytes(), b"=", value.as_bytes(), b"\0"].concat());
     }
-    expected.extend(b"PATH=/usr/bin:/bin\0");
-    assert!(got == expected, "{}\n{}", got.escape_ascii(), expected.escape_ascii());
+    vars_expected.push(b"PATH=/usr/bin:/bin\0".to_vec());
+    vars_expected.sort();
+    expected.extend(vars_expected.concat());
+    let mut vars_got: Vec<&[u8]> = got[from..].split_inclusive(|&byte| byte == 0).collect();
+    vars_got.sort_unstable();
+    let got = [&got[..from], &vars_got.concat()].concat();
+    let same = got.iter().zip(&expected).take_while(|(got, expected)| got == expected).count();
+    let rest = |bytes: &[u8]| bytes[same..].escape_ascii().take(200).collect::<Vec<u8>>();
+    assert!(
+        got == expected,
+        "after {same} bytes: {} instead of {}",
+        String::from_utf8_lossy(&rest(&got)),
+        String::from_utf8_lossy(&rest(&expected))
+    );
 }
 
 #[test]
@@ -332,7 +375,8 @@ fn p6_a_process_has_the_descriptors_that_it_was_sent_and_no_other() {
         let mut spawn = Spawn::new(os("sleep"));
         spawn.args = vec![os("300")];
         if count > 0 {
-            spawn.fds = Fds { stdin: full(), stdout: full(), stderr: full(), three: None, four: full() };
+            spawn.fds =
+                Fds { stdin: full(), stdout: full(), stderr: full(), three: None, four: full() };
         }
         if count == 5 {
             spawn.fds.three = full();
@@ -400,7 +444,9 @@ fn p4_what_cannot_start_says_where_and_whether_to_try_again() {
         token += 1;
         let mut spawn = Spawn::new(program);
         change(&mut spawn);
-        guardian.spawn(token, spawn).map_or_else(|error| error, |()| not_started(&mut guardian, token))
+        guardian
+            .spawn(token, spawn)
+            .map_or_else(|error| error, |()| not_started(&mut guardian, token))
     };
     let same = |_: &mut Spawn<'_>| ();
     let final_error = |stage, errno| SpawnError { stage, errno };
@@ -428,12 +474,14 @@ fn p4_what_cannot_start_says_where_and_whether_to_try_again() {
     }
     // So few descriptors that those of a spawn do not come through: passing, and the next that needs none starts.
     let pid = Pid::from_raw(i32::try_from(guardian.pid()).unwrap());
-    let few = Rlimit { current: Some(9), maximum: Some(1024) };
+    let most = rustix::process::getrlimit(Resource::Nofile);
+    let few = Rlimit { current: Some(9), ..most };
     let before = prlimit(pid, Resource::Nofile, few).unwrap();
     for token in 1000..1020 {
         let mut spawn = Spawn::new(os("true"));
         let null = || Some(OwnedFd::from(File::open("/dev/null").unwrap()));
-        spawn.fds = Fds { stdin: null(), stdout: null(), stderr: null(), three: null(), four: null() };
+        spawn.fds =
+            Fds { stdin: null(), stdout: null(), stderr: null(), three: null(), four: null() };
         guardian.spawn(token, spawn).unwrap();
         let error = not_started(&mut guardian, token);
         assert_eq!((error.stage, error.is_passing()), (Stage::Transfer, true), "{error}");

@@ -160,7 +160,10 @@ impl Running {
     ///
     /// # Errors
     /// It was not asked for; the command comes back.
-    #[expect(clippy::result_large_err, reason = "the command is given back, as everything is that is not taken")]
+    #[expect(
+        clippy::result_large_err,
+        reason = "the command is given back, as everything is that is not taken"
+    )]
     pub fn start(
         token: u64,
         command: Command,
@@ -168,8 +171,12 @@ impl Running {
     ) -> Result<Self, (Command, SpawnError)> {
         match Self::ask(token, &command, guardian) {
             Ok((stdin, out, err)) => {
-                let stream =
-                    |which, pipe| Stream { which, pipe, kept: Capture::default(), line: Vec::new() };
+                let stream = |which, pipe| Stream {
+                    which,
+                    pipe,
+                    kept: Capture::default(),
+                    line: Vec::new(),
+                };
                 Ok(Self {
                     token,
                     command,
@@ -289,7 +296,8 @@ impl Running {
         match event {
             Event::Started { .. } => {
                 self.started = Instant::now();
-                self.deadline = self.command.timeout.and_then(|time| self.started.checked_add(time));
+                self.deadline =
+                    self.command.timeout.and_then(|time| self.started.checked_add(time));
             }
             Event::Exited { status, usage, .. } => {
                 self.exited(Some(*status), *usage);

@@ -126,7 +126,9 @@ pub enum RunError {
     #[error("{0}")]
     NotStarted(SpawnError),
     /// It never ran: the system was short of something for so long, although nothing else of this run was running.
-    #[error("{error}; tried {tries} times while nothing else was running, so this limit is too low for even one")]
+    #[error(
+        "{error}; tried {tries} times while nothing else was running, so this limit is too low for even one"
+    )]
     Short {
         /// The last answer.
         error: SpawnError,

@@ -56,13 +56,7 @@ pub(super) struct Channel {
 
 impl Channel {
     pub(super) fn new(socket: OwnedFd) -> Self {
-        Self {
-            socket,
-            out: VecDeque::new(),
-            bytes: Vec::new(),
-            at: 0,
-            arrivals: VecDeque::new(),
-        }
+        Self { socket, out: VecDeque::new(), bytes: Vec::new(), at: 0, arrivals: VecDeque::new() }
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {

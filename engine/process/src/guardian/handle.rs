@@ -60,13 +60,17 @@ pub enum StartError {
     /// This process was executed as a guardian and runs the program instead: the library was loaded after the start
     /// of the program (a plug-in), so that its constructor cannot take over. To go on would start processes without
     /// end.
-    #[error("this program was executed again as guardian but did not become one: bgrp-process must be linked into it")]
+    #[error(
+        "this program was executed again as guardian but did not become one: bgrp-process must be linked into it"
+    )]
     NotLinked,
     /// The program could not be executed again.
     #[error("the program could not be executed again as guardian (/proc/self/exe): {0}")]
     Spawn(#[source] io::Error),
     /// It ended instead of saying hello.
-    #[error("the guardian ended before it was ready ({0}); is bgrp-process linked into this program?")]
+    #[error(
+        "the guardian ended before it was ready ({0}); is bgrp-process linked into this program?"
+    )]
     Ended(ExitStatus),
     /// It said why it cannot.
     #[error("the guardian cannot start: {0}")]
@@ -88,13 +92,9 @@ impl Guardian {
             return Err(StartError::NotLinked);
         }
         let run = super::new_run();
-        let (ours, theirs) = socketpair(
-            AddressFamily::UNIX,
-            SocketType::STREAM,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .map_err(|errno| StartError::Spawn(errno.into()))?;
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .map_err(|errno| StartError::Spawn(errno.into()))?;
         // The linker keeps the constructor only where something of its file is used.
         std::hint::black_box(super::role::enter as fn());
         let process = Command::new("/proc/self/exe")

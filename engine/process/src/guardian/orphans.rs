@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::tree::{self, Mark};
 use super::TOKEN;
+use super::tree::{self, Mark};
 
 /// How long it is tried.
 const PATIENCE: Duration = Duration::from_millis(500);

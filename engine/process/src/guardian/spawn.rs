@@ -153,7 +153,9 @@ impl fmt::Display for SpawnError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.stage {
             Stage::Arguments if self.errno == rustix::io::Errno::INVAL.raw_os_error() => {
-                return f.write_str("an argument or a variable holds a NUL byte, which no program can be given");
+                return f.write_str(
+                    "an argument or a variable holds a NUL byte, which no program can be given",
+                );
             }
             Stage::Arguments => "the arguments cannot be given to a program",
             Stage::Transfer => "its descriptors could not be handed over",

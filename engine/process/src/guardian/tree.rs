@@ -109,8 +109,11 @@ impl Tree {
         let mut seen: HashSet<i32> = roots.iter().copied().collect();
         let mut at = 0;
         while let Some(&pid) = found.get(at) {
-            let children =
-                if self.lists { listed(pid) } else { scanned.get(&pid).cloned().unwrap_or_default() };
+            let children = if self.lists {
+                listed(pid)
+            } else {
+                scanned.get(&pid).cloned().unwrap_or_default()
+            };
             found.extend(children.into_iter().filter(|&child| seen.insert(child)));
             at += 1;
         }
@@ -120,7 +123,11 @@ impl Tree {
     /// The children of this process, which has one thread.
     pub(super) fn own_children(self) -> Vec<i32> {
         let own = rustix::process::getpid().as_raw_nonzero().get();
-        if self.lists { list_of(own, OsStr::new(&own.to_string())) } else { by_parent().remove(&own).unwrap_or_default() }
+        if self.lists {
+            list_of(own, OsStr::new(&own.to_string()))
+        } else {
+            by_parent().remove(&own).unwrap_or_default()
+        }
     }
 }
 

@@ -53,7 +53,9 @@ pub(super) struct Order<'a> {
 /// What the guardian answers.
 #[derive(Debug, PartialEq)]
 pub(super) enum Answer {
-    Hello { protections: Protections },
+    Hello {
+        protections: Protections,
+    },
     Event(Event),
     /// It gives up, and why.
     Fault(String),
@@ -270,8 +272,7 @@ pub(super) fn read_answer(frame: &[u8]) -> Option<Answer> {
         HELLO => {
             let [subreaper, descendants, pidfd, memory, cgroup_kill] =
                 frame.take::<5>()?.map(|bit| bit != 0);
-            let protections =
-                Protections { subreaper, descendants, pidfd, memory, cgroup_kill };
+            let protections = Protections { subreaper, descendants, pidfd, memory, cgroup_kill };
             return Some(Answer::Hello { protections });
         }
         FAULT => return Some(Answer::Fault(String::from_utf8_lossy(frame.0).into_owned())),

@@ -29,7 +29,8 @@ impl Alone {
         let lock = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let (done, ended) = mpsc::channel::<()>();
         std::thread::spawn(move || {
-            if ended.recv_timeout(Duration::from_secs(120)) == Err(mpsc::RecvTimeoutError::Timeout) {
+            if ended.recv_timeout(Duration::from_secs(120)) == Err(mpsc::RecvTimeoutError::Timeout)
+            {
                 eprintln!("a test of processes does not end");
                 std::process::abort();
             }
@@ -103,7 +104,8 @@ pub fn processes() -> Vec<(i32, u32, u8)> {
 /// Processes whose command line or environment holds this text, and which are not zombies.
 pub fn with_text(text: &str) -> Vec<i32> {
     let holds = |path: String| {
-        fs::read(path).is_ok_and(|bytes| bytes.windows(text.len()).any(|part| part == text.as_bytes()))
+        fs::read(path)
+            .is_ok_and(|bytes| bytes.windows(text.len()).any(|part| part == text.as_bytes()))
     };
     let own = i32::try_from(std::process::id()).unwrap();
     processes()

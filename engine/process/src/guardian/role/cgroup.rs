@@ -35,7 +35,10 @@ impl Cgroups {
             &fs::read_to_string("/proc/self/cgroup").ok()?,
         )?;
         let above = own.parent().map(Path::to_owned);
-        [Some(own), above].into_iter().flatten().find_map(|base| Self::try_base(&base, run, can_move))
+        [Some(own), above]
+            .into_iter()
+            .flatten()
+            .find_map(|base| Self::try_base(&base, run, can_move))
     }
 
     fn try_base(base: &Path, run: &str, can_move: fn(&Path) -> bool) -> Option<Self> {

@@ -68,13 +68,12 @@ impl Spawner {
             return Err(SpawnError::new(Stage::Transfer, Errno::MFILE));
         }
         let mut numbers = fds.iter().map(AsRawFd::as_raw_fd);
-        let fds_by_number = order.fds.map(|sent| if sent { numbers.next().unwrap_or(-1) } else { -1 });
+        let fds_by_number =
+            order.fds.map(|sent| if sent { numbers.next().unwrap_or(-1) } else { -1 });
         let cgroup = match (order.memory, cgroups) {
-            (Some(most), Some(cgroups)) => Some(
-                cgroups
-                    .make(order.token, most)
-                    .map_err(|error| prepare(&error))?,
-            ),
+            (Some(most), Some(cgroups)) => {
+                Some(cgroups.make(order.token, most).map_err(|error| prepare(&error))?)
+            }
             _ => None,
         };
         let join = match &cgroup {
@@ -121,7 +120,8 @@ impl Spawner {
         // stands still until the child has executed a program or ended. Nothing else runs in this process. The end of
         // the stack is aligned to 16 bytes, as it grows down from there. By libc, because rustix has no clone.
         let pid = unsafe { libc::clone(child, top, flags, std::ptr::from_mut(plan).cast()) };
-        Pid::from_raw(pid).filter(|_| pid > 0).ok_or_else(|| {
+        // Only a number of a process may be asked for one; -1 is the failure.
+        if pid < 0 { None } else { Pid::from_raw(pid) }.ok_or_else(|| {
             Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::AGAIN)
         })
     }

@@ -1,4 +1,4 @@
-//! The environment that children get: that of the program, byte for byte, with the changes of a spawn.
+//! The environment that children get: the variables of the program, byte for byte, with the changes of a spawn.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char};
@@ -20,12 +20,13 @@ pub(super) struct ChildEnv {
 
 fn name(var: &[u8]) -> &[u8] {
     // A name can begin with `=`, as the C library sees it.
-    let length = memchr::memchr(b'=', var.get(1..).unwrap_or_default()).map_or(var.len(), |at| at + 1);
+    let length =
+        memchr::memchr(b'=', var.get(1..).unwrap_or_default()).map_or(var.len(), |at| at + 1);
     &var[..length]
 }
 
 impl BaseEnv {
-    /// As the system gave it. Not by the standard library, which leaves out what it does not understand.
+    /// As this process was given it. Not by the standard library, which leaves out what it does not understand.
     pub(super) fn of_this_process() -> Self {
         unsafe extern "C" {
             static environ: *const *const c_char;
@@ -63,7 +64,8 @@ impl BaseEnv {
                 kept[at] = false;
             }
         }
-        let base = self.vars.iter().zip(kept).filter(|(_, kept)| *kept).map(|(var, _)| var.as_ptr());
+        let base =
+            self.vars.iter().zip(kept).filter(|(_, kept)| *kept).map(|(var, _)| var.as_ptr());
         let own = std::iter::once(mark.as_ptr());
         let pointers = own
             .chain(base)
@@ -101,7 +103,8 @@ mod tests {
 
     #[test]
     fn changes_replace_and_remove_by_name() {
-        let vars = [c"A=1", c"odd", c"B=2", c"A=3", c"=C:=x", c"BGRP_ROLE=guardian", c"AB=4", c"PATH=/x"];
+        let vars =
+            [c"A=1", c"odd", c"B=2", c"A=3", c"=C:=x", c"BGRP_ROLE=guardian", c"AB=4", c"PATH=/x"];
         let base = BaseEnv::new(vars.map(CStr::to_owned).to_vec());
         let plain = base.with(&[], &[], c"T=1");
         assert_eq!(shown(&plain), ["T=1", "A=1", "odd", "B=2", "A=3", "=C:=x", "AB=4", "PATH=/x"]);

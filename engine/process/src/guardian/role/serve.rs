@@ -9,10 +9,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
 use super::child::Spawner;
+use super::end;
 use super::setup::Setup;
 use super::sweep::Sweeps;
 use super::table::{Leader, Table};
-use super::end;
 use crate::guardian::wire::{self, Answer, Request};
 use crate::guardian::{Event, Usage};
 
@@ -117,14 +117,17 @@ impl Server {
                     };
                     let (run, env) = (&self.setup.run, &self.setup.env);
                     let token = order.token;
-                    answers.push(match self.spawner.spawn(&order, fds, run, env, self.setup.cgroups.as_ref()) {
-                        Ok((pid, cgroup)) => {
-                            self.table.enter(pid, Leader { token, cgroup });
-                            let pid = pid.as_raw_nonzero().get().unsigned_abs();
-                            Event::Started { token, pid }
-                        }
-                        Err(error) => Event::NotStarted { token, error },
-                    });
+                    answers.push(
+                        match self.spawner.spawn(&order, fds, run, env, self.setup.cgroups.as_ref())
+                        {
+                            Ok((pid, cgroup)) => {
+                                self.table.enter(pid, Leader { token, cgroup });
+                                let pid = pid.as_raw_nonzero().get().unsigned_abs();
+                                Event::Started { token, pid }
+                            }
+                            Err(error) => Event::NotStarted { token, error },
+                        },
+                    );
                 }
                 Request::Signal { token, signal } => {
                     if let Some(signal) = Signal::from_named_raw(signal) {

@@ -54,7 +54,13 @@ impl Sweeps {
 
     pub(super) fn begin(&mut self, token: u64) {
         let now = Instant::now();
-        self.going.push(Sweep { token, until: now + PATIENCE, next: now, pause: FIRST_PAUSE, doubts: 0 });
+        self.going.push(Sweep {
+            token,
+            until: now + PATIENCE,
+            next: now,
+            pause: FIRST_PAUSE,
+            doubts: 0,
+        });
     }
 
     /// The leader has ended: the next look may find nothing.
@@ -156,7 +162,9 @@ fn look(run: &str, token: u64, table: &Table, tree: Tree) -> Found {
     let mut alive: Vec<i32> = leader.into_iter().collect();
     for &pid in family.iter().filter(|&&pid| Some(pid) != leader) {
         // Its parent may have ended meanwhile, then it has come to us.
-        if tree::signal_if(pid, Signal::KILL, |stat| stat.parent == own || family.contains(&stat.parent)) {
+        if tree::signal_if(pid, Signal::KILL, |stat| {
+            stat.parent == own || family.contains(&stat.parent)
+        }) {
             alive.push(pid);
         }
     }
