@@ -6,7 +6,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bgrp_process::command::{Capture, Command, Commands, Ended, Output, RunError, StdStream};
+use bgrp_process::command::{
+    Capture, Command, Commands, Ended, Output, RunError, Stage, StdStream,
+};
 use common::{Alone, children_of, eventually, fds_of, is_alive};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -189,6 +191,59 @@ fn p6_two_thousand_deadlines_leave_nothing() {
         assert_eq!(raw(&ended), 15);
     }
     assert_eq!((common::fds().len(), fds_of(pid).len()), before);
+    assert_eq!(children_of(pid), []);
+}
+
+/// concurrently #155: the first stop starts nothing new, the second asks, the third kills; nothing is left.
+#[test]
+fn p6_a_stop_goes_in_three_stages() {
+    let _alone = Alone::new();
+    let mut commands = Commands::start(3).unwrap();
+    let pid = commands.guardian_pid();
+    let dir = tempfile::tempdir().unwrap();
+    let go = dir.path().join("go");
+    let started = Arc::new(Mutex::new(0));
+    let stopper = commands.stopper();
+    let mut jobs = vec![
+        shell(&format!("echo up; while ! [ -e {} ]; do sleep 0.01; done", go.display())),
+        shell("echo up; exec sleep 300"),
+        shell("trap '' TERM; echo up; setsid sleep 300 & while :; do sleep 300; done"),
+        shell("echo never"),
+    ];
+    for job in &mut jobs {
+        let started = Arc::clone(&started);
+        job.grace = Duration::from_secs(300);
+        job.output = Output::Lines(Box::new(move |_, _| *started.lock().unwrap() += 1));
+    }
+    let mut ended = Vec::new();
+    std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        scope.spawn(move || {
+            eventually("three run", || match *started.lock().unwrap() {
+                3 => Ok(()),
+                count => Err(count.to_string()),
+            });
+            let next = |stage| {
+                stopper.raise(stage);
+                if stage == Stage::Draining {
+                    std::fs::write(&go, "").unwrap();
+                }
+                told.recv_timeout(common::LONG).unwrap()
+            };
+            assert_eq!([Stage::Draining, Stage::Asked, Stage::Killed].map(next), [0, 1, 2]);
+        });
+        let mut jobs = jobs.into_iter();
+        let report = commands.run(
+            || jobs.next(),
+            |index, how| {
+                let how = how.unwrap();
+                ended.push((index, raw(&how), how.asked));
+                tell.send(index).unwrap();
+            },
+        );
+        assert_eq!(report.unwrap().done, 3);
+    });
+    assert_eq!(ended, [(0, 0, false), (1, 15, true), (2, 9, true)]);
     assert_eq!(children_of(pid), []);
 }
 

@@ -261,6 +261,28 @@ fn p5_a_family_that_keeps_growing_is_swept() {
     assert_eq!(children_of(guardian_pid), []);
 }
 
+/// One that is never there when it is looked for: each of its processes starts the next, in a session of its own, and
+/// ends at once.
+#[test]
+fn p5_a_process_that_keeps_changing_its_number_is_swept() {
+    let _alone = Alone::new();
+    let mut guardian = Guardian::start().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let hop = dir.path().join("hop");
+    // After so many, which take many seconds, it stands still and would be found by the check at the end.
+    let script = "[ $1 -gt 20000 ] && exec sleep 300\n setsid sh $0 $(($1+1)) &\n";
+    fs::write(&hop, script).unwrap();
+    for token in 0..5 {
+        let start = format!("sh {} 0", hop.display());
+        drop(shell(&mut guardian, token, &start));
+        assert_eq!(exited(&mut guardian, token), 0);
+        guardian.sweep(token);
+        assert_eq!(swept(&mut guardian, token), []);
+        assert_eq!(common::with_text(&format!("BGRP_TOKEN={}-{token}\0", guardian.run())), []);
+    }
+    assert_eq!(children_of(guardian.pid()), []);
+}
+
 fn hostile() -> Vec<Vec<u8>> {
     let mut names: Vec<Vec<u8>> = [
         "",

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::{Command, Ended, RunError, Running};
+use super::{Command, Ended, RunError, Running, Stage, Stopper};
 use crate::guardian::{Event, Guardian, Protections, SpawnError, StartError};
 
 /// How often a command is tried while nothing else runs.
@@ -25,6 +25,7 @@ pub struct Commands {
     guardian: Guardian,
     at_once: usize,
     next_token: u64,
+    stopper: Stopper,
 }
 
 /// What a run went through.
@@ -86,7 +87,9 @@ impl Commands {
     /// # Errors
     /// The guardian did not start.
     pub fn start(at_once: usize) -> Result<Self, StartError> {
-        Ok(Self { guardian: Guardian::start()?, at_once: at_once.max(1), next_token: 0 })
+        let stopper = Stopper::new().map_err(StartError::Spawn)?;
+        let guardian = Guardian::start()?;
+        Ok(Self { guardian, at_once: at_once.max(1), next_token: 0, stopper })
     }
 
     /// Which protections are active.
@@ -95,13 +98,20 @@ impl Commands {
         self.guardian.protections()
     }
 
+    /// What stops the run from another thread.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
     /// The guardian's process.
     #[must_use]
     pub fn guardian_pid(&self) -> u32 {
         self.guardian.pid()
     }
 
-    /// Runs what `next` gives until it gives nothing, and tells `done` of each, with its number from 0.
+    /// Runs what `next` gives until it gives nothing or the run is stopped, and tells `done` of each, with its number
+    /// from 0.
     ///
     /// # Errors
     /// The guardian is gone; all that ran was told to `done` as failed.
@@ -125,6 +135,7 @@ impl Commands {
         let mut events = Vec::new();
         let mut more = true;
         loop {
+            more &= run.obey(&mut done) == Stage::Calm;
             while more || !run.again.is_empty() {
                 if run.running.len() >= run.limit || run.is_pausing() {
                     break;
@@ -162,6 +173,25 @@ impl Commands {
 impl Run<'_> {
     fn is_pausing(&self) -> bool {
         self.not_before.is_some_and(|time| time > Instant::now())
+    }
+
+    /// Does what the stage asks for, of those too which started after it was raised.
+    fn obey(&mut self, done: Done<'_>) -> Stage {
+        let stage = self.commands.stopper.stage();
+        if stage > Stage::Calm {
+            for job in self.again.drain(..) {
+                self.report.done += 1;
+                done(job.index, Err(RunError::Stopped));
+            }
+        }
+        for (running, ..) in self.running.values_mut() {
+            match stage {
+                Stage::Calm | Stage::Draining => break,
+                Stage::Asked => running.stop(&mut self.commands.guardian),
+                Stage::Killed => running.kill(&mut self.commands.guardian),
+            }
+        }
+        stage
     }
 
     fn start(&mut self, job: Job, done: Done<'_>) {
@@ -202,7 +232,11 @@ impl Run<'_> {
         let guardian = &self.commands.guardian;
         let mut flags = PollFlags::IN;
         flags.set(PollFlags::OUT, guardian.wants_write());
-        let mut fds = vec![PollFd::from_borrowed_fd(guardian.fd(), flags)];
+        let stopper = &self.commands.stopper;
+        let mut fds = vec![
+            PollFd::from_borrowed_fd(guardian.fd(), flags),
+            PollFd::from_borrowed_fd(stopper.bell(), PollFlags::IN),
+        ];
         let mut owners = Vec::with_capacity(self.running.len());
         let mut due = self.not_before.filter(|_| self.running.len() < self.limit);
         for (&token, (running, ..)) in &self.running {
@@ -221,6 +255,9 @@ impl Run<'_> {
         }
         let ready: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
         drop(fds);
+        if !ready[1].is_empty() {
+            self.commands.stopper.hush();
+        }
         for (token, range) in owners {
             let ready = &ready[range];
             if ready.iter().any(|flags| !flags.is_empty())

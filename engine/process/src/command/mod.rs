@@ -19,9 +19,11 @@
 mod capture;
 mod driver;
 mod running;
+mod stop;
 mod task;
 
 pub use capture::{Capture, IN_MEMORY};
 pub use driver::{Commands, Report};
 pub use running::Running;
+pub use stop::{Stage, Stopper};
 pub use task::{Command, Ended, LineSink, Output, RunError, StdStream};

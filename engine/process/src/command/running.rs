@@ -340,6 +340,7 @@ impl Running {
 
     /// Kills it and all that it started.
     pub fn kill(&mut self, guardian: &mut Guardian) {
+        self.asked |= self.exit.is_none() && !self.timed_out;
         if !matches!(self.stop, Stop::Sweeping | Stop::Swept) {
             guardian.sweep(self.token);
             self.stop = Stop::Sweeping;

@@ -138,6 +138,9 @@ pub enum RunError {
     /// Its output could not be kept, so it was killed.
     #[error("its output cannot be kept: {0}")]
     Output(#[source] io::Error),
+    /// It waited for its next try when the run was stopped.
+    #[error("the run was stopped before it started")]
+    Stopped,
     /// The guardian is gone, and the command with it.
     #[error("{0}")]
     Guardian(String),

@@ -28,7 +28,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// How often a family that keeps growing is looked at before it is killed as it is.
 const LOOKS: usize = 8;
-/// How often it is looked again because an environment was empty.
+/// How often in a row it is looked again because somebody might belong to the token.
 const DOUBTS: u32 = 4;
 
 #[derive(Debug)]
@@ -93,8 +93,9 @@ impl Sweeps {
                 return true;
             }
             let Found { alive, in_doubt } = look(run, sweep.token, table, tree);
-            sweep.doubts += u32::from(in_doubt);
-            if alive.is_empty() && (!in_doubt || sweep.doubts > DOUBTS) {
+            let doubtful = alive.is_empty() && in_doubt && sweep.doubts < DOUBTS;
+            sweep.doubts = if doubtful { sweep.doubts + 1 } else { 0 };
+            if alive.is_empty() && !doubtful {
                 table.forget(sweep.token);
             } else if now < sweep.until {
                 sweep.next = now + sweep.pause;
@@ -128,7 +129,11 @@ fn look(run: &str, token: u64, table: &Table, tree: Tree) -> Found {
         if table.is_leader(pid) {
             continue;
         }
-        let Some(stat) = tree::stat(pid).filter(|stat| !stat.is_dead()) else { continue };
+        let Some(stat) = tree::stat(pid).filter(|stat| !stat.is_dead()) else {
+            // It has ended just now, and may have left a child that is not in our list.
+            in_doubt = true;
+            continue;
+        };
         match tree::mark(pid, mark.as_bytes()) {
             _ if Some(stat.group) == group => roots.push(pid),
             Mark::Found => roots.push(pid),
