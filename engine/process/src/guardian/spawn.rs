@@ -119,7 +119,7 @@ pub struct SpawnError {
 }
 
 impl SpawnError {
-    pub(super) fn new(stage: Stage, errno: rustix::io::Errno) -> Self {
+    pub(crate) fn new(stage: Stage, errno: rustix::io::Errno) -> Self {
         Self { stage, errno: errno.raw_os_error() }
     }
 

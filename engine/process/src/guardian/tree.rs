@@ -58,11 +58,27 @@ pub(super) fn all() -> Vec<i32> {
         .collect()
 }
 
-/// Whether the environment that a process was started with holds `mark`, which begins with the name of the variable
-/// and ends with its NUL, or is the beginning of such a text.
-pub(super) fn carries(pid: i32, mark: &[u8]) -> bool {
-    let Ok(environ) = fs::read(format!("/proc/{pid}/environ")) else { return false };
-    memchr::memmem::find_iter(&environ, mark).any(|at| at == 0 || environ[at - 1] == 0)
+/// What the environment that a process was started with says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// It holds the mark.
+    Found,
+    /// It does not.
+    Missing,
+    /// It is empty. While a process executes a program, there is a moment in which every environment looks like
+    /// that, so it is worth another look.
+    Unclear,
+}
+
+/// Looks for `mark`, which begins with the name of the variable and ends with its NUL, or is the beginning of such a
+/// text.
+pub(super) fn mark(pid: i32, mark: &[u8]) -> Mark {
+    let Ok(environ) = fs::read(format!("/proc/{pid}/environ")) else { return Mark::Missing };
+    if environ.is_empty() {
+        return Mark::Unclear;
+    }
+    let found = memchr::memmem::find_iter(&environ, mark).any(|at| at == 0 || environ[at - 1] == 0);
+    if found { Mark::Found } else { Mark::Missing }
 }
 
 /// Who is whose child.
@@ -194,9 +210,14 @@ mod tests {
             .spawn()
             .unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        assert!(carries(pid, format!("BGRP_TEST={run}-12\0").as_bytes()));
-        assert!(carries(pid, format!("BGRP_TEST={run}-").as_bytes()));
-        assert!(!carries(pid, format!("BGRP_TEST={run}-1\0").as_bytes()));
+        let look = |text: String| mark(pid, text.as_bytes());
+        // Until it has executed the program.
+        while look(format!("BGRP_TEST={run}-")) == Mark::Unclear {
+            std::thread::yield_now();
+        }
+        assert_eq!(look(format!("BGRP_TEST={run}-12\0")), Mark::Found);
+        assert_eq!(look(format!("BGRP_TEST={run}-")), Mark::Found);
+        assert_eq!(look(format!("BGRP_TEST={run}-1\0")), Mark::Missing);
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -177,3 +177,39 @@ pub fn pause(guardian: &Guardian) {
     let mut fds = [PollFd::from_borrowed_fd(guardian.fd(), flags)];
     let _ = poll(&mut fds, Some(&second));
 }
+
+/// This test binary again, as a process of its own that runs the ignored test `helper` in this role. Its lines that
+/// begin with `@` are what it tells.
+pub fn helper(role: &str) -> std::process::Command {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "helper", "--ignored", "--nocapture"]).env(ROLE, role);
+    command
+}
+
+/// What a helper is to do; `None` if this is no helper.
+pub fn role() -> Option<String> {
+    std::env::var(ROLE).ok()
+}
+
+const ROLE: &str = "BGRP_TEST_HELPER";
+
+/// Reads lines until so many were told.
+pub fn told(out: &mut impl std::io::BufRead, count: usize) -> Vec<String> {
+    let mut told = Vec::new();
+    let mut line = String::new();
+    while told.len() < count {
+        line.clear();
+        assert!(out.read_line(&mut line).unwrap() > 0, "the helper ended after {told:?}");
+        // The harness writes the name of the test without a line's end.
+        if let Some((_, text)) = line.trim_end().split_once('@') {
+            told.push(text.to_owned());
+        }
+    }
+    told
+}
+
+/// Kills a process, whoever's it is.
+pub fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}

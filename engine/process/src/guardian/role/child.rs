@@ -120,7 +120,8 @@ impl Spawner {
         // stands still until the child has executed a program or ended. Nothing else runs in this process. The end of
         // the stack is aligned to 16 bytes, as it grows down from there. By libc, because rustix has no clone.
         let pid = unsafe { libc::clone(child, top, flags, std::ptr::from_mut(plan).cast()) };
-        Pid::from_raw(pid).filter(|_| pid > 0).ok_or_else(|| {
+        // Only a number of a process may be asked for one; -1 is the failure.
+        if pid < 0 { None } else { Pid::from_raw(pid) }.ok_or_else(|| {
             Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::AGAIN)
         })
     }

@@ -1,4 +1,4 @@
-//! The environment that children get: that of the program, byte for byte, with the changes of a spawn.
+//! The environment that children get: the variables of the program, byte for byte, with the changes of a spawn.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char};
@@ -26,7 +26,7 @@ fn name(var: &[u8]) -> &[u8] {
 }
 
 impl BaseEnv {
-    /// As the system gave it. Not by the standard library, which leaves out what it does not understand.
+    /// As this process was given it. Not by the standard library, which leaves out what it does not understand.
     pub(super) fn of_this_process() -> Self {
         unsafe extern "C" {
             static environ: *const *const c_char;

@@ -107,9 +107,15 @@ fn close_from(first: u32) {
 /// Default actions, everything blocked, and exits of children as a descriptor. By libc: rustix leaves signal masks to
 /// C libraries.
 fn signals() -> Result<OwnedFd, Errno> {
-    for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: sets the default action. Those that have none to set (KILL, STOP, the C library's own) refuse.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    // What the system takes as an action, in which zero is the default one; larger than it is anywhere.
+    let default = [0u64; 16];
+    for signal in 1..=64 {
+        // SAFETY: the action is valid for reads. A raw call, since the C library keeps two signals for itself, and they
+        // may have been inherited as ignored. Those that have no action to set (KILL, STOP) refuse.
+        unsafe {
+            let old = std::ptr::null_mut::<u64>();
+            libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), old, 8)
+        };
     }
     let failed = || Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL);
     // SAFETY: plain data, written by the calls below before it is read.

@@ -19,7 +19,7 @@ use rustix::process::Signal;
 
 use super::table::Table;
 use crate::guardian::TOKEN;
-use crate::guardian::tree::{self, Tree};
+use crate::guardian::tree::{self, Mark, Tree};
 
 /// How long a sweep tries before it reports survivors.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -28,6 +28,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// How often a family that keeps growing is looked at before it is killed as it is.
 const LOOKS: usize = 8;
+/// How often in a row it is looked again because somebody might belong to the token.
+const DOUBTS: u32 = 4;
 
 #[derive(Debug)]
 struct Sweep {
@@ -35,6 +37,7 @@ struct Sweep {
     until: Instant,
     next: Instant,
     pause: Duration,
+    doubts: u32,
 }
 
 /// The sweeps that go on.
@@ -51,7 +54,13 @@ impl Sweeps {
 
     pub(super) fn begin(&mut self, token: u64) {
         let now = Instant::now();
-        self.going.push(Sweep { token, until: now + PATIENCE, next: now, pause: FIRST_PAUSE });
+        self.going.push(Sweep {
+            token,
+            until: now + PATIENCE,
+            next: now,
+            pause: FIRST_PAUSE,
+            doubts: 0,
+        });
     }
 
     /// The leader has ended: the next look may find nothing.
@@ -83,38 +92,57 @@ impl Sweeps {
             if sweep.next > now {
                 return true;
             }
-            let found = look(run, sweep.token, table, tree);
-            if found.is_empty() {
+            let Found { alive, in_doubt } = look(run, sweep.token, table, tree);
+            let doubtful = alive.is_empty() && in_doubt && sweep.doubts < DOUBTS;
+            sweep.doubts = if doubtful { sweep.doubts + 1 } else { 0 };
+            if alive.is_empty() && !doubtful {
                 table.forget(sweep.token);
             } else if now < sweep.until {
                 sweep.next = now + sweep.pause;
                 sweep.pause = (sweep.pause * 2).min(LONGEST_PAUSE);
                 return true;
             }
-            ended.push((sweep.token, found.into_iter().map(i32::unsigned_abs).collect()));
+            ended.push((sweep.token, alive.into_iter().map(i32::unsigned_abs).collect()));
             false
         });
         ended
     }
 }
 
-/// Kills what there is of a token; answers who was still alive, or not reaped in the case of its leader.
-fn look(run: &str, token: u64, table: &Table, tree: Tree) -> Vec<i32> {
+/// What a look has found.
+struct Found {
+    /// Those who were still alive, or not reaped in the case of the leader.
+    alive: Vec<i32>,
+    /// Whether there was somebody who may belong to the token.
+    in_doubt: bool,
+}
+
+/// Kills what there is of a token.
+fn look(run: &str, token: u64, table: &Table, tree: Tree) -> Found {
     table.kill_cgroup(token);
     let leader = table.pid(token).map(|pid| pid.as_raw_nonzero().get());
     let mark = format!("{TOKEN}={run}-{token}\0");
     let group = table.left(token).map(|left| left.group.as_raw_nonzero().get());
-    let belongs = |pid: i32| {
-        let in_group = || {
-            let stat = tree::stat(pid);
-            group.is_some() && stat.is_some_and(|stat| Some(stat.group) == group && !stat.is_dead())
+    let mut roots: Vec<i32> = leader.into_iter().collect();
+    let mut in_doubt = false;
+    for pid in tree.own_children() {
+        if table.is_leader(pid) {
+            continue;
+        }
+        let Some(stat) = tree::stat(pid).filter(|stat| !stat.is_dead()) else {
+            // It has ended just now, and may have left a child that is not in our list.
+            in_doubt = true;
+            continue;
         };
-        !table.is_leader(pid) && (in_group() || tree::carries(pid, mark.as_bytes()))
-    };
-    let orphans = tree.own_children().into_iter().filter(|&pid| belongs(pid));
-    let roots: Vec<i32> = leader.into_iter().chain(orphans).collect();
+        match tree::mark(pid, mark.as_bytes()) {
+            _ if Some(stat.group) == group => roots.push(pid),
+            Mark::Found => roots.push(pid),
+            Mark::Missing => {}
+            Mark::Unclear => in_doubt = true,
+        }
+    }
     if roots.is_empty() {
-        return roots;
+        return Found { alive: roots, in_doubt };
     }
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let mut family: HashSet<i32> = HashSet::from_iter(roots.iter().copied());
@@ -145,5 +173,5 @@ fn look(run: &str, token: u64, table: &Table, tree: Tree) -> Vec<i32> {
             alive.push(pid);
         }
     }
-    alive
+    Found { alive, in_doubt }
 }
