@@ -94,13 +94,13 @@ fn p5_a_deadline_stops_what_left_the_group_too() {
     for (signal, count) in [(15, 3), (9, 2)] {
         let ended = ended.next().unwrap().unwrap();
         assert_eq!((raw(&ended), ended.timed_out, ended.success()), (signal, true, false));
-        assert_eq!(ended.survivors, []);
+        assert_eq!(ended.survivors, [0u32; 0]);
         assert!(ended.wall >= Duration::from_millis(500), "{:?}", ended.wall);
         let pids = numbers(ended.stdout);
         assert_eq!(pids.len(), count);
         assert!(!pids.iter().any(|&pid| is_alive(pid)));
     }
-    assert_eq!(children_of(commands.guardian_pid()), []);
+    assert_eq!(children_of(commands.guardian_pid()), [0i32; 0]);
 }
 
 /// cpython #76116: something that is left behind holds the pipes open.
@@ -191,7 +191,7 @@ fn p6_two_thousand_deadlines_leave_nothing() {
         assert_eq!(raw(&ended), 15);
     }
     assert_eq!((common::fds().len(), fds_of(pid).len()), before);
-    assert_eq!(children_of(pid), []);
+    assert_eq!(children_of(pid), [0i32; 0]);
 }
 
 /// concurrently #155: the first stop starts nothing new, the second asks, the third kills; nothing is left.
@@ -244,7 +244,7 @@ fn p6_a_stop_goes_in_three_stages() {
         assert_eq!(report.unwrap().done, 3);
     });
     assert_eq!(ended, [(0, 0, false), (1, 15, true), (2, 9, true)]);
-    assert_eq!(children_of(pid), []);
+    assert_eq!(children_of(pid), [0i32; 0]);
 }
 
 #[test]

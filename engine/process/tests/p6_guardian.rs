@@ -225,7 +225,7 @@ fn p5_a_sweep_finds_whatever_one_task_has_started_and_nothing_else() {
     let pids = numbers(&mut out, 5);
     guardian.sweep(1);
     assert_eq!(exited(&mut guardian, 1), 9);
-    assert_eq!(swept(&mut guardian, 1), []);
+    assert_eq!(swept(&mut guardian, 1), [0u32; 0]);
     assert!(!pids.iter().any(|&pid| is_alive(pid)));
     // After the end of the leader: orphans with the mark, and those of its group without.
     let mut out =
@@ -233,11 +233,11 @@ fn p5_a_sweep_finds_whatever_one_task_has_started_and_nothing_else() {
     let pids = numbers(&mut out, 2);
     assert_eq!(exited(&mut guardian, 2), 0);
     guardian.sweep(2);
-    assert_eq!(swept(&mut guardian, 2), []);
+    assert_eq!(swept(&mut guardian, 2), [0u32; 0]);
     assert!(!pids.iter().any(|&pid| is_alive(pid)));
     // What is not there is swept at once.
     guardian.sweep(99);
-    assert_eq!(swept(&mut guardian, 99), []);
+    assert_eq!(swept(&mut guardian, 99), [0u32; 0]);
     assert!(others.iter().all(|&pid| is_alive(pid)));
 }
 
@@ -256,9 +256,9 @@ fn p5_a_family_that_keeps_growing_is_swept() {
     out.read_line(&mut line).unwrap();
     let guardian_pid = guardian.pid();
     guardian.sweep(1);
-    assert_eq!(swept(&mut guardian, 1), []);
+    assert_eq!(swept(&mut guardian, 1), [0u32; 0]);
     assert!(!is_alive(pid));
-    assert_eq!(children_of(guardian_pid), []);
+    assert_eq!(children_of(guardian_pid), [0i32; 0]);
 }
 
 /// One that is never there when it is looked for: each of its processes starts the next, in a session of its own, and
@@ -277,10 +277,10 @@ fn p5_a_process_that_keeps_changing_its_number_is_swept() {
         drop(shell(&mut guardian, token, &start));
         assert_eq!(exited(&mut guardian, token), 0);
         guardian.sweep(token);
-        assert_eq!(swept(&mut guardian, token), []);
-        assert_eq!(common::with_text(&format!("BGRP_TOKEN={}-{token}\0", guardian.run())), []);
+        assert_eq!(swept(&mut guardian, token), [0u32; 0]);
+        assert_eq!(common::with_text(&format!("BGRP_TOKEN={}-{token}\0", guardian.run())), [0i32; 0]);
     }
-    assert_eq!(children_of(guardian.pid()), []);
+    assert_eq!(children_of(guardian.pid()), [0i32; 0]);
 }
 
 fn hostile() -> Vec<Vec<u8>> {
