@@ -15,7 +15,8 @@ mod work;
 pub use log::{Log, Origin};
 pub use result::{Crash, Ended, TaskError, TaskResult};
 pub use runner::{
-    Builder, OnFailure, Program, Refused, Report, Results, Runner, StartError, SubmitError, Workers,
+    Builder, OnFailure, Program, Progress, Refused, Report, Results, Runner, Running, StartError,
+    SubmitError, Workers,
 };
 pub use task::{Task, Text, Value};
 pub use work::{Context, Server};

@@ -2,6 +2,8 @@
 //!
 //! The workers are this very program: a constructor takes over where it was started as one.
 
+mod common;
+
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
@@ -36,6 +38,15 @@ fn worker() {
             std::thread::sleep(Duration::from_millis(ms));
             Ok::<_, String>(ms)
         })
+        .task("eat", |_, megabytes: usize| {
+            let mut all = Vec::new();
+            for _ in 0..megabytes {
+                all.push(vec![1u8; 1 << 20]);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            std::thread::sleep(LONG);
+            Ok::<_, String>(all.len())
+        })
         .task("large", |_, bytes: usize| Ok::<_, String>("x".repeat(bytes)))
         .task("large_error", |_, bytes: usize| Err::<(), _>("y".repeat(bytes)))
         .task("exit", |_, code: i32| -> Result<(), String> { std::process::exit(code) })
@@ -56,10 +67,11 @@ fn builder() -> bgrp_process::Builder {
     Runner::builder(Program::this())
 }
 
-/// All results of a run that is closed with all its tasks done.
+/// All results of a run that is closed with all its tasks done. Nothing of it is left.
 fn finish(runner: Runner) -> (bgrp_process::Report, Vec<TaskResult>) {
-    let results = runner.results();
+    let (results, mark) = (runner.results(), format!("BGRP_TOKEN={}-", runner.run_id()));
     let report = runner.close(LONG);
+    assert_eq!(common::with_text(&mark), [0i32; 0], "processes of the run");
     (report, results.collect())
 }
 
@@ -199,6 +211,46 @@ fn a_task_over_its_time_is_stopped_and_the_others_are_not() {
     let late = &by_id(results)["2"];
     let Ended::Timeout { limit, survivors } = &late.ended else { panic!("{:?}", late.ended) };
     assert_eq!((*limit, survivors.len()), (Duration::from_millis(300), 0));
+}
+
+#[test]
+fn a_worker_over_its_memory_is_ended_and_its_task_is_named() {
+    let limit = 200 << 20;
+    let runner = builder().workers(2).memory_limit(limit).start().expect("a runner");
+    for n in 0..6 {
+        let (name, args) = if n == 2 { ("eat", 4_000) } else { ("echo", n) };
+        runner.submit(task(n, &n.to_string(), name, args)).expect("room");
+    }
+    let (report, results) = finish(runner);
+    assert_eq!((report.ok, report.failed), (5, 1));
+    let over = &by_id(results)["2"].ended;
+    assert!(matches!(over, Ended::OutOfMemory { limit: said, .. } if *said == limit), "{over:?}");
+}
+
+#[test]
+fn who_runs_what_can_be_seen_and_how_far_it_is() {
+    let runner = builder().workers(1).start().expect("a runner");
+    let mut results = runner.results();
+    runner.submit(task(0, "a", "pid", ())).expect("room");
+    let Some(Ended::Ok(pid)) = results.next().map(|result| result.ended) else { panic!("no pid") };
+    runner.submit(task(1, "merchant", "sleep", 60_000)).expect("room");
+    runner.submit(task(2, "merchant", "echo", 2)).expect("room");
+    let running = loop {
+        let running = runner.running();
+        if running.iter().any(|worker| worker.task.is_some()) {
+            break running;
+        }
+        std::thread::yield_now();
+    };
+    let one = &running[0];
+    assert_eq!((running.len(), one.worker, one.state, one.answered), (1, 1, "ready", 1));
+    assert_eq!(one.pid, Some(pid.to::<u32>().expect("a number")));
+    assert_eq!((one.task.as_deref(), one.key.as_deref()), (Some("1"), Some("merchant")));
+    let progress = runner.progress();
+    assert_eq!((progress.total, progress.ok, progress.running + progress.waiting), (3, 1, 2));
+    drop(runner);
+    let left: Vec<_> = results.map(|result| (result.id.to_string(), result.ended)).collect();
+    assert_eq!(left, [("1".to_owned(), Ended::Cancelled), ("2".to_owned(), Ended::Cancelled)]);
 }
 
 /// Recipe P9 (livekit/agents-js #1748).

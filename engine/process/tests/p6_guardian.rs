@@ -278,7 +278,10 @@ fn p5_a_process_that_keeps_changing_its_number_is_swept() {
         assert_eq!(exited(&mut guardian, token), 0);
         guardian.sweep(token);
         assert_eq!(swept(&mut guardian, token), [0u32; 0]);
-        assert_eq!(common::with_text(&format!("BGRP_TOKEN={}-{token}\0", guardian.run())), [0i32; 0]);
+        assert_eq!(
+            common::with_text(&format!("BGRP_TOKEN={}-{token}\0", guardian.run())),
+            [0i32; 0]
+        );
     }
     assert_eq!(children_of(guardian.pid()), [0i32; 0]);
 }

@@ -21,6 +21,7 @@ use rustix::process::Signal;
 use super::{
     hand::Answer,
     item::{Item, Key},
+    memory,
     reactor::{FAREWELL, Reactor, timed_out},
     wire,
     worker::{State, Stop, Worker},
@@ -29,6 +30,9 @@ use crate::{
     guardian::Guardian,
     result::{Crash, Ended},
 };
+
+/// How long a worker may have nothing to do, where there are more than the least number.
+const IDLE: Duration = Duration::from_secs(10);
 
 /// No task of it was run.
 pub(super) fn not_run(lease: Lease<Key, Item>) {
@@ -69,12 +73,18 @@ impl Reactor {
     /// Does what is due, and says when something is again.
     pub(super) fn tend(&mut self, now: Instant) -> Option<Instant> {
         let mut due = Vec::new();
+        let (limit, look) = self.looks.due(now);
+        // Idle workers are nothing to look at.
+        due.extend(look.filter(|_| self.workers.iter().any(|worker| worker.hand.open() > 0)));
         for at in (0..self.workers.len()).rev() {
             if self.is_gone(at, now) {
                 self.bury(at, now);
                 // There is room for another one.
                 due.push(now);
                 continue;
+            }
+            if let Some(limit) = limit {
+                self.check_memory(at, limit, now);
             }
             due.extend(self.tend_one(at, now));
         }
@@ -98,6 +108,7 @@ impl Reactor {
                 worker.drain(now);
                 Some(now)
             }
+            State::Ready if worker.hand.is_empty() => self.check_idle(at, now),
             State::Ready => self.check_deadline(at, now),
             State::Draining(until) => {
                 if !worker.hand.is_empty() {
@@ -143,6 +154,36 @@ impl Reactor {
         worker.hand.give_back_unsent();
         stop(worker, &mut self.guardian, Some((number, timed_out(limit))), now, grace);
         Some(now + grace)
+    }
+
+    /// A worker that has had nothing to do for long ends, if more than the least number of them are there.
+    fn check_idle(&mut self, at: usize, now: Instant) -> Option<Instant> {
+        let least = *self.settings.workers.start();
+        let usable = |worker: &&Worker| matches!(worker.state, State::Ready | State::Starting(_));
+        if self.workers.iter().filter(usable).count() <= least {
+            return None;
+        }
+        let until = self.workers[at].moved + IDLE;
+        if now < until {
+            return Some(until);
+        }
+        self.workers[at].drain(now);
+        Some(now)
+    }
+
+    /// A worker over this limit is ended, and its task is to blame.
+    fn check_memory(&mut self, at: usize, limit: u64, now: Instant) {
+        let worker = &mut self.workers[at];
+        let over = worker.pid.and_then(memory::resident).is_some_and(|held| held > limit);
+        if !over || worker.exited.is_some() || matches!(worker.state, State::Stopping(_)) {
+            return;
+        }
+        let ended = Ended::OutOfMemory { limit, seen_by: "a look at /proc" };
+        let blamed = worker.runs(now).map(|(number, _)| (number, ended));
+        worker.hand.give_back_unsent();
+        // It may be far over before it ends by itself.
+        worker.state = State::Stopping(Stop { blamed, kill_at: None });
+        self.kill(at);
     }
 
     fn is_gone(&self, at: usize, now: Instant) -> bool {

@@ -6,12 +6,14 @@ mod ends;
 mod hand;
 mod item;
 mod lines;
+mod memory;
 mod pace;
 mod reactor;
 mod results;
 mod starts;
 mod take_in;
 mod wake;
+mod watch;
 mod wire;
 mod worker;
 
@@ -30,6 +32,7 @@ use bgrp::{Engine, Exhausted, InFlight, Lease, OnExhausted, SubmitReason, Verdic
 pub use self::{
     builder::{Builder, OnFailure, Program, StartError, Workers},
     results::Results,
+    watch::{Progress, Running},
 };
 use self::{
     hand::Judge,
@@ -37,6 +40,7 @@ use self::{
     reactor::{Post, Reactor},
     results::Outlet,
     wake::Wake,
+    watch::Asked,
 };
 use crate::{
     guardian::Guardian,
@@ -61,6 +65,7 @@ pub struct Runner {
     grace: Duration,
     halts: bool,
     alone: AtomicU64,
+    run: String,
 }
 
 /// A task that was not accepted.
@@ -148,6 +153,7 @@ impl Runner {
         };
         let engine = Arc::new(engine(&settings, &post, &outlet)?);
         let grace = settings.grace;
+        let run = guardian.run().to_owned();
         let reactor =
             Reactor::new(settings, judge, post.clone(), outlet.clone(), guardian, engine.clone());
         let reactor = std::thread::Builder::new()
@@ -155,7 +161,7 @@ impl Runner {
             .spawn(move || reactor.run())
             .map_err(StartError::System)?;
         let (reactor, alone) = (Some(reactor), AtomicU64::new(0));
-        Ok(Self { engine, post, outlet, reactor, grace, halts, alone })
+        Ok(Self { engine, post, outlet, reactor, grace, halts, alone, run })
     }
 
     /// Hands a task over; waits while there is no room.
@@ -217,6 +223,33 @@ impl Runner {
             SubmitReason::TimedOut(_) => Refused::TimedOut,
             _ => Refused::Full,
         }
+    }
+
+    /// The name of this run. Every process of it, and whatever they start, has `BGRP_TOKEN=<run>-<worker>` in its environment.
+    pub fn run_id(&self) -> &str {
+        &self.run
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> Progress {
+        let stats = self.engine.stats();
+        let left = stats.accepted.saturating_sub(stats.done + stats.failed);
+        let running = u64::from(self.engine.limits().in_flight).min(left);
+        Progress {
+            total: stats.accepted,
+            ok: stats.done,
+            failed: stats.failed,
+            running,
+            waiting: left - running,
+            retries: stats.retries,
+        }
+    }
+
+    /// The workers, and what each does now. Asks the runner's thread; empty once it has ended.
+    pub fn running(&self) -> Vec<Running> {
+        let (asked, answer) = Asked::new();
+        self.post.ask(asked);
+        answer.recv_timeout(COME_BACK).unwrap_or_default()
     }
 
     /// The results, as they come.

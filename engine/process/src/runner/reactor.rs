@@ -22,9 +22,11 @@ use super::{
     ends,
     hand::Judge,
     item::{Item, Key},
+    memory::Looks,
     results::Outlet,
     starts::{After, Starts},
     wake::Wake,
+    watch::Asked,
     worker::{Source, State, Worker},
 };
 use crate::{
@@ -42,6 +44,7 @@ pub(super) struct Post {
     pub(super) wake: Wake,
     leases: Mutex<Vec<Lease<Key, Item>>>,
     orders: Mutex<Orders>,
+    asked: Mutex<Vec<Asked>>,
 }
 
 /// What it is to do, and how it went.
@@ -57,7 +60,7 @@ pub(super) struct Orders {
 
 impl Post {
     pub(super) fn new(wake: Wake) -> Self {
-        Self { wake, leases: Mutex::default(), orders: Mutex::default() }
+        Self { wake, leases: Mutex::default(), orders: Mutex::default(), asked: Mutex::default() }
     }
 
     pub(super) fn lease(&self, lease: Lease<Key, Item>) {
@@ -67,6 +70,11 @@ impl Post {
 
     pub(super) fn order(&self, change: impl FnOnce(&mut Orders)) {
         change(&mut self.orders.lock().unwrap_or_else(PoisonError::into_inner));
+        self.wake.call();
+    }
+
+    pub(super) fn ask(&self, asked: Asked) {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(asked);
         self.wake.call();
     }
 
@@ -94,6 +102,7 @@ pub(super) struct Reactor {
     pub(super) last_line: String,
     /// Starts nothing more once the run has failed.
     engine: Arc<Engine<Key, Item>>,
+    pub(super) looks: Looks,
     /// No worker is started, nothing is sent: stop, or the run has failed.
     pub(super) stopped: bool,
 }
@@ -108,6 +117,7 @@ impl Reactor {
         engine: Arc<Engine<Key, Item>>,
     ) -> Self {
         let starts = Starts::new(settings.starts);
+        let looks = Looks::new(settings.memory, guardian.protections().memory, Instant::now());
         Self {
             settings,
             judge,
@@ -121,6 +131,7 @@ impl Reactor {
             results: Vec::new(),
             last_line: String::new(),
             engine,
+            looks,
             stopped: false,
         }
     }
@@ -140,6 +151,10 @@ impl Reactor {
                 self.line.drain(..).for_each(ends::not_run);
             }
             let now = Instant::now();
+            let asked = std::mem::take(
+                &mut *self.post.asked.lock().unwrap_or_else(PoisonError::into_inner),
+            );
+            self.tell(asked, now);
             if !self.stopped {
                 self.start_workers(now);
                 self.feed(now);
@@ -319,7 +334,11 @@ impl Reactor {
         for event in events {
             let at = |token: u64| self.workers.iter().position(|w| u64::from(w.number) == token);
             match event {
-                Event::Started { .. } => {}
+                Event::Started { token, pid } => {
+                    if let Some(at) = at(token) {
+                        self.workers[at].pid = Some(pid);
+                    }
+                }
                 Event::NotStarted { token, error } => {
                     if let Some(at) = at(token) {
                         drop(self.workers.swap_remove(at));

@@ -57,6 +57,7 @@ pub(super) struct Stream {
 /// See the module text.
 pub(super) struct Worker {
     pub(super) number: u32,
+    pub(super) pid: Option<u32>,
     pub(super) state: State,
     pub(super) socket: Option<OwnedFd>,
     pub(super) decoder: Decoder,
@@ -110,6 +111,7 @@ impl Worker {
         let stream = |pipe| Stream { pipe: Some(pipe), lines: Lines::default() };
         let worker = Self {
             number,
+            pid: None,
             state: State::Starting(give_up),
             socket: Some(socket),
             decoder: Decoder::new(),
