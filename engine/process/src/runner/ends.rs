@@ -5,7 +5,7 @@
 //! | a task that it ran | it was stopped for it | timeout, with the survivors of the sweep |
 //! | a task that it ran | it was not | crashed, or over its memory |
 //! | tasks that it did not run | | not run: their places and their attempts are as they were |
-//! | answered nothing in its life | ran none | a start that failed, so that a worker which always dies at once ends the run |
+//! | answered nothing in its life | ran none | many of them in a row end the run, as starts that fail do |
 //!
 //! I1: a worker is gone when the guardian has reaped it, its socket is read to the end (or what it started holds it open for
 //! [`LINGER`]), and what it started is swept. Before that, none of its tasks is answered for it.
@@ -215,8 +215,10 @@ impl Reactor {
                 (number, if worker.oom { self.out_of_memory() } else { Ended::Crashed(crash) })
             }),
         };
-        if was_starting || (useless && blamed.is_none() && was_ready) {
+        if was_starting {
             self.start_failed(format!("it ended with {status}{}", self.said()), now);
+        } else if useless && blamed.is_none() && was_ready {
+            self.was_useless(format!("ready, it ended with {status}{}", self.said()), now);
         }
         if let Some((number, ended)) = blamed {
             worker.hand.answer(number, Answer::Lost(ended), &self.judge, &mut self.results);

@@ -226,7 +226,18 @@ impl Reactor {
 
     /// A worker never got ready.
     pub(super) fn start_failed(&mut self, why: String, now: Instant) {
-        if let After::GiveUp(times) = self.starts.failed(now) {
+        let after = self.starts.failed(now);
+        self.go_on(after, why);
+    }
+
+    /// A worker was ready, and ended before it was of any use.
+    pub(super) fn was_useless(&mut self, why: String, now: Instant) {
+        let after = self.starts.useless(now);
+        self.go_on(after, why);
+    }
+
+    fn go_on(&mut self, after: After, why: String) {
+        if let After::GiveUp(times) = after {
             let program = self.settings.program.argv[0].to_string_lossy().into_owned();
             self.fail(format!("{program} does not start as a worker ({times} times): {why}"));
         }

@@ -1,16 +1,19 @@
-//! Workers that do not start: tried again, later each time, and given up after so many in a row. One that was ready
-//! once counts as a start that worked, also if it dies at once: what is wrong then is a task.
+//! Workers that do not start: tried again, later each time, and given up after so many in a row. One that was ready and ended before it
+//! had answered anything, and without a task that could be blamed, may have been killed by somebody: more of those are needed.
 
 use std::time::{Duration, Instant};
 
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
+/// So many workers that were of no use count as one that did not start.
+const USELESS: u32 = 20;
 
 /// See the module text.
 #[derive(Debug)]
 pub(super) struct Starts {
     most: u32,
     failed: u32,
+    useless: u32,
     not_before: Option<Instant>,
 }
 
@@ -26,11 +29,17 @@ pub(super) enum After {
 impl Starts {
     /// Gives up after `most` failures in a row.
     pub(super) fn new(most: u32) -> Self {
-        Self { most, failed: 0, not_before: None }
+        Self { most, failed: 0, useless: 0, not_before: None }
     }
 
     pub(super) fn worked(&mut self) {
-        (self.failed, self.not_before) = (0, None);
+        (self.failed, self.useless, self.not_before) = (0, 0, None);
+    }
+
+    /// One was ready, and of no use.
+    pub(super) fn useless(&mut self, now: Instant) -> After {
+        self.useless += 1;
+        if self.useless.is_multiple_of(USELESS) { self.failed(now) } else { After::Again }
     }
 
     pub(super) fn failed(&mut self, now: Instant) -> After {
@@ -57,6 +66,13 @@ impl Starts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_that_are_of_no_use_are_given_up_too() {
+        let (mut starts, now) = (Starts::new(2), Instant::now());
+        let ended = (1..).find(|_| starts.useless(now) != After::Again);
+        assert_eq!(ended, Some(2 * USELESS));
+    }
 
     #[test]
     fn waits_longer_each_time_and_gives_up_at_last() {

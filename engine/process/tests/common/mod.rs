@@ -213,3 +213,9 @@ pub fn kill(pid: u32) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }
+
+/// The environment of this process carries this text.
+pub fn carries(pid: u32, text: &str) -> bool {
+    let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environ.windows(text.len()).any(|window| window == text.as_bytes())
+}
