@@ -129,7 +129,7 @@ fn helper() {
         if fork == 0 {
             // SAFETY: as above.
             unsafe {
-                libc::sleep(300);
+                libc::sleep(30);
                 libc::_exit(0);
             }
         }
@@ -259,6 +259,25 @@ fn p5_a_family_that_keeps_growing_is_swept() {
     assert_eq!(swept(&mut guardian, 1), []);
     assert!(!is_alive(pid));
     assert_eq!(children_of(guardian_pid), []);
+}
+
+/// Neither mark nor group tells whose these are, only the line of parents, as long as their parent lives; and it makes
+/// more of them while it is swept. So the family is stopped before it is killed.
+#[test]
+fn p5_a_family_without_a_mark_is_swept_while_it_grows() {
+    let _alone = Alone::new();
+    let mut guardian = Guardian::start().unwrap();
+    for token in 0..10 {
+        let grow = "i=0; while [ $i -lt 300 ]; do /bin/sleep 300 & i=$((i+1)); [ $i = 5 ] && echo 0; done; wait";
+        let script = format!("setsid env -i /bin/sh -c '{grow}' & wait");
+        let mut out = shell(&mut guardian, token, &script);
+        out.read_line(&mut String::new()).unwrap();
+        guardian.sweep(token);
+        assert_eq!(swept(&mut guardian, token), []);
+        let left: Vec<i32> =
+            children_of(guardian.pid()).into_iter().filter(|&pid| is_alive(pid)).collect();
+        assert_eq!(left, [], "{token}");
+    }
 }
 
 /// One that is never there when it is looked for: each of its processes starts the next, in a session of its own, and

@@ -1,6 +1,7 @@
 //! For all tests with real processes: one at a time, bounded in time, and nothing is left of it.
 #![allow(dead_code, unreachable_pub)]
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -27,6 +28,7 @@ pub struct Alone {
 impl Alone {
     pub fn new() -> Self {
         let lock = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        TOLD.take();
         let (done, ended) = mpsc::channel::<()>();
         std::thread::spawn(move || {
             if ended.recv_timeout(Duration::from_secs(120)) == Err(mpsc::RecvTimeoutError::Timeout)
@@ -149,24 +151,33 @@ pub fn os(text: &str) -> &OsStr {
     OsStr::from_bytes(text.as_bytes())
 }
 
-/// Waits for events until one answers.
+thread_local! {
+    /// What the guardian told while something else was waited for.
+    static TOLD: RefCell<Vec<Event>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Waits for events until one answers; the others are kept for later.
 pub fn wait_for<T>(
     guardian: &mut Guardian,
     what: &str,
     mut pick: impl FnMut(&Event) -> Option<T>,
 ) -> T {
     let until = Instant::now() + LONG;
-    let mut events = Vec::new();
-    loop {
-        guardian.io(&mut events).unwrap();
-        for event in events.drain(..) {
-            if let Some(got) = pick(&event) {
-                return got;
+    TOLD.with_borrow_mut(|told| {
+        let mut looked = 0;
+        loop {
+            while let Some(event) = told.get(looked) {
+                if let Some(got) = pick(event) {
+                    told.remove(looked);
+                    return got;
+                }
+                looked += 1;
             }
+            assert!(Instant::now() < until, "no {what}");
+            pause(guardian);
+            guardian.io(told).unwrap();
         }
-        assert!(Instant::now() < until, "no {what}");
-        pause(guardian);
-    }
+    })
 }
 
 /// Waits until the guardian has something to say, a second at most.
