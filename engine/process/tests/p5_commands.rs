@@ -141,9 +141,10 @@ fn p7_much_on_both_streams_does_not_lock_up() {
 #[test]
 fn p7_lines_are_whole_whatever_their_length() {
     const LENGTH: usize = 3_000_000;
+    type Line = (usize, StdStream, Vec<u8>);
     let _alone = Alone::new();
     let mut commands = Commands::start(8).unwrap();
-    let seen: Arc<Mutex<Vec<(usize, StdStream, Vec<u8>)>>> = Arc::default();
+    let seen: Arc<Mutex<Vec<Line>>> = Arc::default();
     let jobs = (0..30).map(|index| {
         let letter = char::from(b'a' + u8::try_from(index % 26).unwrap());
         let line = format!("head -c {LENGTH} /dev/zero | tr '\\0' {letter}");
