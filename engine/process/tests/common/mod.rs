@@ -3,12 +3,15 @@
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use bgrp_process::guardian::{Event, Guardian};
+use bgrp_process::guardian::{Event, Fds, Guardian, Spawn, SpawnError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// How long anything may take that takes milliseconds on an idle machine.
@@ -223,4 +226,56 @@ pub fn told(out: &mut impl std::io::BufRead, count: usize) -> Vec<String> {
 pub fn kill(pid: u32) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+/// Starts a shell script with a pipe as its standard output; the read end.
+pub fn shell(guardian: &mut Guardian, token: u64, script: &str) -> BufReader<File> {
+    let (read, write) = std::io::pipe().unwrap();
+    let mut spawn = Spawn::new(os("sh"));
+    spawn.args = vec![os("-c"), os(script)];
+    spawn.fds = Fds { stdout: Some(write.into()), ..Fds::default() };
+    guardian.spawn(token, spawn).unwrap();
+    BufReader::new(File::from(OwnedFd::from(read)))
+}
+
+pub fn started(guardian: &mut Guardian, token: u64) -> u32 {
+    wait_for(guardian, "start", |event| match event {
+        Event::Started { token: t, pid } if *t == token => Some(*pid),
+        Event::NotStarted { error, .. } => panic!("{error}"),
+        _ => None,
+    })
+}
+
+pub fn not_started(guardian: &mut Guardian, token: u64) -> SpawnError {
+    wait_for(guardian, "failure", |event| match event {
+        Event::NotStarted { token: t, error } if *t == token => Some(*error),
+        Event::Started { token: t, .. } if *t == token => panic!("it has started"),
+        _ => None,
+    })
+}
+
+pub fn exited(guardian: &mut Guardian, token: u64) -> i32 {
+    wait_for(guardian, "exit", |event| match event {
+        Event::Exited { token: t, status, .. } if *t == token => Some(status.into_raw()),
+        Event::NotStarted { error, .. } => panic!("{error}"),
+        _ => None,
+    })
+}
+
+pub fn swept(guardian: &mut Guardian, token: u64) -> Vec<u32> {
+    wait_for(guardian, "end of the sweep", |event| match event {
+        Event::Swept { token: t, survivors } if *t == token => Some(survivors.clone()),
+        _ => None,
+    })
+}
+
+/// Reads the numbers that a script tells.
+pub fn numbers(out: &mut impl BufRead, count: usize) -> Vec<i32> {
+    let lines = out.lines().take(count);
+    let numbers: Vec<i32> = lines.map(|line| line.unwrap().trim().parse().unwrap()).collect();
+    assert_eq!(numbers.len(), count);
+    for &pid in &numbers {
+        assert!(is_alive(pid), "{pid}");
+    }
+    numbers
 }
