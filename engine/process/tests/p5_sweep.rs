@@ -6,7 +6,7 @@ use std::fs;
 use std::io::BufRead;
 
 use bgrp_process::guardian::Guardian;
-use common::{Alone, children_of, exited, is_alive, numbers, shell, started, swept};
+use common::{Alone, exited, is_alive, living, numbers, shell, started, swept};
 
 #[test]
 fn p5_a_sweep_finds_whatever_one_task_has_started_and_nothing_else() {
@@ -57,7 +57,7 @@ fn p5_a_family_that_keeps_growing_is_swept() {
     guardian.sweep(1);
     assert_eq!(swept(&mut guardian, 1), []);
     assert!(!is_alive(pid));
-    assert_eq!(children_of(guardian_pid), []);
+    common::assert_childless(guardian_pid);
 }
 
 /// Neither mark nor group tells whose these are, only the line of parents, as long as their parent lives; and it makes
@@ -73,8 +73,7 @@ fn p5_a_family_without_a_mark_is_swept_while_it_grows() {
         out.read_line(&mut String::new()).unwrap();
         guardian.sweep(token);
         assert_eq!(swept(&mut guardian, token), []);
-        let left: Vec<i32> =
-            children_of(guardian.pid()).into_iter().filter(|&pid| is_alive(pid)).collect();
+        let left = living(guardian.pid());
         assert_eq!(left, [], "{token}");
     }
 }
@@ -98,7 +97,6 @@ fn p5_a_process_that_keeps_changing_its_number_is_swept() {
         assert_eq!(swept(&mut guardian, token), []);
         assert_eq!(common::with_text(&format!("BGRP_TOKEN={}-{token}\0", guardian.run())), []);
     }
-    let left: Vec<i32> =
-        children_of(guardian.pid()).into_iter().filter(|&pid| is_alive(pid)).collect();
+    let left = living(guardian.pid());
     assert_eq!(left, [], "without a mark");
 }

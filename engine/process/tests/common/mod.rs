@@ -89,6 +89,22 @@ pub fn children_of(pid: u32) -> Vec<i32> {
     processes().into_iter().filter(|(_, parent, _)| *parent == pid).map(|(pid, ..)| pid).collect()
 }
 
+/// The children of a process that live.
+pub fn living(pid: u32) -> Vec<i32> {
+    let is_dead = |state: u8| matches!(state, b'Z' | b'X');
+    let of = processes().into_iter().filter(|&(_, parent, state)| parent == pid && !is_dead(state));
+    of.map(|(pid, ..)| pid).collect()
+}
+
+/// No child of this process lives, and the dead ones are reaped.
+pub fn assert_childless(pid: u32) {
+    assert_eq!(living(pid), [], "alive");
+    eventually("zombies", || {
+        let left = children_of(pid);
+        left.is_empty().then_some(()).ok_or(format!("{left:?}"))
+    });
+}
+
 /// Number, parent and state of all processes.
 pub fn processes() -> Vec<(i32, u32, u8)> {
     fs::read_dir("/proc")
