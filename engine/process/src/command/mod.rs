@@ -20,6 +20,7 @@ mod capture;
 mod driver;
 mod running;
 mod stop;
+mod stream;
 mod task;
 
 pub use capture::{Capture, IN_MEMORY};

@@ -24,16 +24,12 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::process::Signal;
 
-use super::{Capture, Command, Ended, Output, RunError, StdStream};
+use super::stream::Stream;
+use super::{Command, Ended, RunError, StdStream};
 use crate::guardian::{Event, Fds, Guardian, Spawn, SpawnError, Stage, Usage};
 
 /// How long pipes are read after the exit while something else holds them open.
 const LINGER: Duration = Duration::from_millis(200);
-/// The longest line that is given away whole.
-const LONGEST_LINE: usize = 16 << 20;
-/// The most that is read from a pipe which something still holds open when it is closed: what the largest pipe of
-/// an ordinary user holds.
-const LAST_READ: usize = 1 << 20;
 
 /// Whether the command was asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,82 +67,6 @@ struct Exit {
     pipes_until: Instant,
 }
 
-/// One stream of a command.
-#[derive(Debug)]
-struct Stream {
-    which: StdStream,
-    pipe: Option<PipeReader>,
-    kept: Capture,
-    /// A line that has not ended yet.
-    line: Vec<u8>,
-}
-
-impl Stream {
-    fn read(&mut self, output: &mut Output, chunk: &mut [u8]) -> io::Result<()> {
-        let Some(pipe) = &self.pipe else { return Ok(()) };
-        match rustix::io::read(pipe, &mut *chunk) {
-            Ok(0) => {
-                self.close(output);
-                Ok(())
-            }
-            Ok(count) => self.take(output, &chunk[..count]),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn take(&mut self, output: &mut Output, mut bytes: &[u8]) -> io::Result<()> {
-        let Output::Lines(sink) = output else { return self.kept.push(bytes) };
-        while let Some(end) = memchr::memchr(b'\n', bytes) {
-            let (line, rest) = bytes.split_at(end + 1);
-            if self.line.is_empty() {
-                sink(self.which, line);
-            } else {
-                self.line.extend_from_slice(line);
-                sink(self.which, &self.line);
-                self.line.clear();
-            }
-            bytes = rest;
-        }
-        self.line.extend_from_slice(bytes);
-        if self.line.len() >= LONGEST_LINE {
-            sink(self.which, &self.line);
-            self.line.clear();
-        }
-        Ok(())
-    }
-
-    /// Closes the pipe; what is left of a line is a line.
-    fn close(&mut self, output: &mut Output) {
-        self.pipe = None;
-        if let Output::Lines(sink) = output
-            && !self.line.is_empty()
-        {
-            sink(self.which, &self.line);
-            self.line = Vec::new();
-        }
-    }
-
-    /// Reads what is there without waiting for more, and closes.
-    fn finish(&mut self, output: &mut Output, chunk: &mut [u8]) -> io::Result<()> {
-        if let Some(pipe) = &self.pipe {
-            rustix::io::ioctl_fionbio(pipe, true)?;
-        }
-        let mut left = LAST_READ;
-        while let Some(pipe) = &self.pipe {
-            match rustix::io::read(pipe, &mut *chunk) {
-                Ok(count) if count > 0 && left > 0 => {
-                    left = left.saturating_sub(count);
-                    self.take(output, &chunk[..count])?;
-                }
-                Err(Errno::INTR) => {}
-                _ => self.close(output),
-            }
-        }
-        Ok(())
-    }
-}
-
 /// A pipe; what fails is told as what it would be told as further on.
 fn pipe() -> Result<(PipeReader, PipeWriter), SpawnError> {
     io::pipe().map_err(|error| SpawnError {
@@ -170,30 +90,22 @@ impl Running {
         guardian: &mut Guardian,
     ) -> Result<Self, (Command, SpawnError)> {
         match Self::ask(token, &command, guardian) {
-            Ok((stdin, out, err)) => {
-                let stream = |which, pipe| Stream {
-                    which,
-                    pipe,
-                    kept: Capture::default(),
-                    line: Vec::new(),
-                };
-                Ok(Self {
-                    token,
-                    command,
-                    stdin,
-                    written: 0,
-                    out: stream(StdStream::Out, Some(out)),
-                    err: stream(StdStream::Err, Some(err)),
-                    started: Instant::now(),
-                    deadline: None,
-                    stop: Stop::No,
-                    exit: None,
-                    timed_out: false,
-                    asked: false,
-                    survivors: Vec::new(),
-                    failed: None,
-                })
-            }
+            Ok((stdin, out, err)) => Ok(Self {
+                token,
+                command,
+                stdin,
+                written: 0,
+                out: Stream::new(StdStream::Out, out),
+                err: Stream::new(StdStream::Err, err),
+                started: Instant::now(),
+                deadline: None,
+                stop: Stop::No,
+                exit: None,
+                timed_out: false,
+                asked: false,
+                survivors: Vec::new(),
+                failed: None,
+            }),
             Err(error) => Err((command, error)),
         }
     }

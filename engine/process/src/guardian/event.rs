@@ -51,7 +51,8 @@ pub struct Usage {
     pub user: Duration,
     /// CPU time in the system.
     pub system: Duration,
-    /// The most memory that one of them held, in bytes.
+    /// The most memory that one of them held, in bytes; at least what the guardian holds, some 2 MB, since they begin
+    /// in its memory.
     pub max_rss: u64,
     /// Whether the system killed it, or something that it started, over its memory limit.
     pub oom_killed: bool,

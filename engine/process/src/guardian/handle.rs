@@ -1,6 +1,7 @@
 //! The hand on the guardian: what the runner holds.
 //!
-//! Used from one thread with level-triggered polling. Only [`Guardian::start`] and the drop wait for something.
+//! Used from one thread with level-triggered polling. Only [`Guardian::start`], the drop, and the call that finds the
+//! guardian gone wait for something.
 //!
 //! I1: a spawn is answered by exactly one `Started` or `NotStarted`, or by the error of [`Guardian::io`].
 //!
@@ -231,7 +232,7 @@ impl Guardian {
         }
         // A guardian that is gone is found by the next read.
         while let Ok(Some(refused)) = self.channel.flush() {
-            self.sent -= 1;
+            self.sent = self.sent.saturating_sub(1);
             let error = SpawnError::new(Stage::Transfer, refused.errno);
             self.known.push(Event::NotStarted { token: refused.token, error });
         }
@@ -248,7 +249,7 @@ impl Guardian {
             match wire::read_answer(frame) {
                 Some(Answer::Event(event)) => {
                     if matches!(event, Event::Started { .. } | Event::NotStarted { .. }) {
-                        self.sent -= 1;
+                        self.sent = self.sent.saturating_sub(1);
                     }
                     events.push(event);
                 }
@@ -273,14 +274,28 @@ impl Guardian {
         ))
     }
 
-    /// The guardian is gone. What it started itself dies with it; what those started, and carries the mark of the
-    /// run, is killed from here, once.
+    /// The guardian is gone, or on its way. What it started itself dies with it; what those started, and carries the
+    /// mark of the run, is killed from here, once.
     fn mourn(&mut self) {
         if !std::mem::replace(&mut self.gone, true) {
             self.waiting.clear();
-            let _ = self.process.kill();
-            let _ = self.process.wait();
+            self.let_go();
             super::orphans::kill_run(&self.run);
+        }
+    }
+
+    /// Closes our side, which it takes as the sign to end, and waits for that.
+    fn let_go(&mut self) {
+        let _ = rustix::net::shutdown(self.channel.fd(), rustix::net::Shutdown::Both);
+        let until = Instant::now() + FAREWELL;
+        let mut nap = Duration::from_micros(200);
+        // An error means that the program reaps children which are not its own: then it is gone as well.
+        while let Ok(None) = self.process.try_wait() {
+            if Instant::now() >= until {
+                break;
+            }
+            std::thread::sleep(nap);
+            nap = (nap * 2).min(Duration::from_millis(10));
         }
     }
 }
@@ -298,20 +313,8 @@ impl fmt::Debug for Guardian {
 impl Drop for Guardian {
     /// Ends everything that it has started, and waits for that, at most 3 s; mostly it takes a millisecond.
     fn drop(&mut self) {
-        if self.gone {
-            return;
-        }
-        // It takes the end of our side as the sign.
-        let _ = rustix::net::shutdown(self.channel.fd(), rustix::net::Shutdown::Both);
-        let until = Instant::now() + FAREWELL;
-        let mut nap = Duration::from_micros(200);
-        // An error means that the program reaps children which are not its own: then it is gone as well.
-        while let Ok(None) = self.process.try_wait() {
-            if Instant::now() >= until {
-                break;
-            }
-            std::thread::sleep(nap);
-            nap = (nap * 2).min(Duration::from_millis(10));
+        if !self.gone {
+            self.let_go();
         }
     }
 }

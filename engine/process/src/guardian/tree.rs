@@ -9,6 +9,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::io::Errno;
@@ -65,18 +66,19 @@ pub(super) enum Mark {
     Found,
     /// It does not.
     Missing,
-    /// It is empty. While a process executes a program, there is a moment in which every environment looks like
-    /// that, so it is worth another look.
+    /// It is empty, or the process has ended just now. While a process executes a program, there is a moment in which
+    /// every environment looks like that, so it is worth another look.
     Unclear,
 }
 
 /// Looks for `mark`, which begins with the name of the variable and ends with its NUL, or is the beginning of such a
 /// text.
 pub(super) fn mark(pid: i32, mark: &[u8]) -> Mark {
-    let Ok(environ) = fs::read(format!("/proc/{pid}/environ")) else { return Mark::Missing };
-    if environ.is_empty() {
-        return Mark::Unclear;
-    }
+    let environ = match fs::read(format!("/proc/{pid}/environ")) {
+        Ok(environ) if !environ.is_empty() => environ,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Mark::Missing,
+        _ => return Mark::Unclear,
+    };
     let found = memchr::memmem::find_iter(&environ, mark).any(|at| at == 0 || environ[at - 1] == 0);
     if found { Mark::Found } else { Mark::Missing }
 }

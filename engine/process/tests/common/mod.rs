@@ -1,13 +1,17 @@
 //! For all tests with real processes: one at a time, bounded in time, and nothing is left of it.
 #![allow(dead_code, unreachable_pub)]
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use bgrp_process::guardian::{Event, Guardian};
+use bgrp_process::guardian::{Event, Fds, Guardian, Spawn, SpawnError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// How long anything may take that takes milliseconds on an idle machine.
@@ -27,6 +31,7 @@ pub struct Alone {
 impl Alone {
     pub fn new() -> Self {
         let lock = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        TOLD.take();
         let (done, ended) = mpsc::channel::<()>();
         std::thread::spawn(move || {
             if ended.recv_timeout(Duration::from_secs(120)) == Err(mpsc::RecvTimeoutError::Timeout)
@@ -82,6 +87,22 @@ pub fn children() -> Vec<i32> {
 
 pub fn children_of(pid: u32) -> Vec<i32> {
     processes().into_iter().filter(|(_, parent, _)| *parent == pid).map(|(pid, ..)| pid).collect()
+}
+
+/// The children of a process that live.
+pub fn living(pid: u32) -> Vec<i32> {
+    let is_dead = |state: u8| matches!(state, b'Z' | b'X');
+    let of = processes().into_iter().filter(|&(_, parent, state)| parent == pid && !is_dead(state));
+    of.map(|(pid, ..)| pid).collect()
+}
+
+/// No child of this process lives, and the dead ones are reaped.
+pub fn assert_childless(pid: u32) {
+    assert_eq!(living(pid), [], "alive");
+    eventually("zombies", || {
+        let left = children_of(pid);
+        left.is_empty().then_some(()).ok_or(format!("{left:?}"))
+    });
 }
 
 /// Number, parent and state of all processes.
@@ -149,24 +170,33 @@ pub fn os(text: &str) -> &OsStr {
     OsStr::from_bytes(text.as_bytes())
 }
 
-/// Waits for events until one answers.
+thread_local! {
+    /// What the guardian told while something else was waited for.
+    static TOLD: RefCell<Vec<Event>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Waits for events until one answers; the others are kept for later.
 pub fn wait_for<T>(
     guardian: &mut Guardian,
     what: &str,
     mut pick: impl FnMut(&Event) -> Option<T>,
 ) -> T {
     let until = Instant::now() + LONG;
-    let mut events = Vec::new();
-    loop {
-        guardian.io(&mut events).unwrap();
-        for event in events.drain(..) {
-            if let Some(got) = pick(&event) {
-                return got;
+    TOLD.with_borrow_mut(|told| {
+        let mut looked = 0;
+        loop {
+            while let Some(event) = told.get(looked) {
+                if let Some(got) = pick(event) {
+                    told.remove(looked);
+                    return got;
+                }
+                looked += 1;
             }
+            assert!(Instant::now() < until, "no {what}");
+            pause(guardian);
+            guardian.io(told).unwrap();
         }
-        assert!(Instant::now() < until, "no {what}");
-        pause(guardian);
-    }
+    })
 }
 
 /// Waits until the guardian has something to say, a second at most.
@@ -214,8 +244,61 @@ pub fn kill(pid: u32) {
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }
 
+<<<<<<< HEAD
 /// The environment of this process carries this text.
 pub fn carries(pid: u32, text: &str) -> bool {
     let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environ.windows(text.len()).any(|window| window == text.as_bytes())
+=======
+/// Starts a shell script with a pipe as its standard output; the read end.
+pub fn shell(guardian: &mut Guardian, token: u64, script: &str) -> BufReader<File> {
+    let (read, write) = std::io::pipe().unwrap();
+    let mut spawn = Spawn::new(os("sh"));
+    spawn.args = vec![os("-c"), os(script)];
+    spawn.fds = Fds { stdout: Some(write.into()), ..Fds::default() };
+    guardian.spawn(token, spawn).unwrap();
+    BufReader::new(File::from(OwnedFd::from(read)))
+}
+
+pub fn started(guardian: &mut Guardian, token: u64) -> u32 {
+    wait_for(guardian, "start", |event| match event {
+        Event::Started { token: t, pid } if *t == token => Some(*pid),
+        Event::NotStarted { error, .. } => panic!("{error}"),
+        _ => None,
+    })
+}
+
+pub fn not_started(guardian: &mut Guardian, token: u64) -> SpawnError {
+    wait_for(guardian, "failure", |event| match event {
+        Event::NotStarted { token: t, error } if *t == token => Some(*error),
+        Event::Started { token: t, .. } if *t == token => panic!("it has started"),
+        _ => None,
+    })
+}
+
+pub fn exited(guardian: &mut Guardian, token: u64) -> i32 {
+    wait_for(guardian, "exit", |event| match event {
+        Event::Exited { token: t, status, .. } if *t == token => Some(status.into_raw()),
+        Event::NotStarted { error, .. } => panic!("{error}"),
+        _ => None,
+    })
+}
+
+pub fn swept(guardian: &mut Guardian, token: u64) -> Vec<u32> {
+    wait_for(guardian, "end of the sweep", |event| match event {
+        Event::Swept { token: t, survivors } if *t == token => Some(survivors.clone()),
+        _ => None,
+    })
+}
+
+/// Reads the numbers that a script tells.
+pub fn numbers(out: &mut impl BufRead, count: usize) -> Vec<i32> {
+    let lines = out.lines().take(count);
+    let numbers: Vec<i32> = lines.map(|line| line.unwrap().trim().parse().unwrap()).collect();
+    assert_eq!(numbers.len(), count);
+    for &pid in &numbers {
+        assert!(is_alive(pid), "{pid}");
+    }
+    numbers
+>>>>>>> process-guardian
 }

@@ -3,11 +3,14 @@
 //! Found are, in each look:
 //!
 //! * the leader with its group and all its descendants, also those in sessions of their own;
-//! * orphans, which came to the guardian because their parent has ended, if they carry the token's mark or are in its
-//!   group, with all their descendants.
+//! * orphans, which came to the guardian because their parent has ended, if they carry the token's mark, or are in its
+//!   group or in one that somebody of its family was seen in, with all their descendants.
 //!
 //! A family is stopped before it is killed, and looked at again until it has stopped growing, so that none of it
-//! gives birth unseen.
+//! gives birth unseen. Who was in the middle of that when it should have stopped, has a child in its own group.
+//!
+//! Groups are remembered for one sweep, 2 s at most. So soon no number comes round again, and numbers of other leaders
+//! are never among them.
 //!
 //! Not found is an orphan that left the group *and* emptied its environment before its parent ended. It stays a
 //! child of the guardian, and goes with the run.
@@ -28,8 +31,13 @@ const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// How often a family that keeps growing is looked at before it is killed as it is.
 const LOOKS: usize = 8;
+/// How long a family may take to stop.
+const STANDSTILL: Duration = Duration::from_millis(20);
 /// How often in a row it is looked again because somebody might belong to the token.
-const DOUBTS: u32 = 4;
+/// One that keeps starting the next and ends is in doubt in about every second look.
+const DOUBTS: u32 = 24;
+/// From one look in doubt to the next: what executing a program takes.
+const DOUBT_PAUSE: Duration = Duration::from_micros(300);
 
 #[derive(Debug)]
 struct Sweep {
@@ -38,6 +46,7 @@ struct Sweep {
     next: Instant,
     pause: Duration,
     doubts: u32,
+    groups: HashSet<i32>,
 }
 
 /// The sweeps that go on.
@@ -60,6 +69,7 @@ impl Sweeps {
             next: now,
             pause: FIRST_PAUSE,
             doubts: 0,
+            groups: HashSet::new(),
         });
     }
 
@@ -92,11 +102,14 @@ impl Sweeps {
             if sweep.next > now {
                 return true;
             }
-            let Found { alive, in_doubt } = look(run, sweep.token, table, tree);
+            let Found { alive, in_doubt } = look(run, sweep, table, tree);
             let doubtful = alive.is_empty() && in_doubt && sweep.doubts < DOUBTS;
             sweep.doubts = if doubtful { sweep.doubts + 1 } else { 0 };
             if alive.is_empty() && !doubtful {
                 table.forget(sweep.token);
+            } else if doubtful && now < sweep.until {
+                sweep.next = now + DOUBT_PAUSE;
+                return true;
             } else if now < sweep.until {
                 sweep.next = now + sweep.pause;
                 sweep.pause = (sweep.pause * 2).min(LONGEST_PAUSE);
@@ -118,11 +131,13 @@ struct Found {
 }
 
 /// Kills what there is of a token.
-fn look(run: &str, token: u64, table: &Table, tree: Tree) -> Found {
+fn look(run: &str, sweep: &mut Sweep, table: &Table, tree: Tree) -> Found {
+    let Sweep { token, groups, .. } = sweep;
+    let token = *token;
     table.kill_cgroup(token);
     let leader = table.pid(token).map(|pid| pid.as_raw_nonzero().get());
     let mark = format!("{TOKEN}={run}-{token}\0");
-    let group = table.left(token).map(|left| left.group.as_raw_nonzero().get());
+    groups.extend(table.left(token).map(|left| left.group.as_raw_nonzero().get()));
     let mut roots: Vec<i32> = leader.into_iter().collect();
     let mut in_doubt = false;
     for pid in tree.own_children() {
@@ -135,7 +150,7 @@ fn look(run: &str, token: u64, table: &Table, tree: Tree) -> Found {
             continue;
         };
         match tree::mark(pid, mark.as_bytes()) {
-            _ if Some(stat.group) == group => roots.push(pid),
+            _ if groups.contains(&stat.group) => roots.push(pid),
             Mark::Found => roots.push(pid),
             Mark::Missing => {}
             Mark::Unclear => in_doubt = true,
@@ -145,6 +160,7 @@ fn look(run: &str, token: u64, table: &Table, tree: Tree) -> Found {
         return Found { alive: roots, in_doubt };
     }
     let own = rustix::process::getpid().as_raw_nonzero().get();
+    let own_group = rustix::process::getpgrp().as_raw_nonzero().get();
     let mut family: HashSet<i32> = HashSet::from_iter(roots.iter().copied());
     family.extend(tree.descendants(&roots));
     if family.len() > 1 {
@@ -153,10 +169,15 @@ fn look(run: &str, token: u64, table: &Table, tree: Tree) -> Found {
         for _ in 0..LOOKS {
             for &pid in family.difference(&stopped) {
                 tree::signal_if(pid, Signal::STOP, |stat| {
-                    stat.parent == own || family.contains(&stat.parent)
+                    let is_ours = stat.parent == own || family.contains(&stat.parent);
+                    if is_ours && !table.is_leader(stat.group) && stat.group != own_group {
+                        groups.insert(stat.group);
+                    }
+                    is_ours
                 });
             }
             stopped.extend(&family);
+            wait_for_standstill(&family);
             family.extend(tree.descendants(&roots));
             if family.len() == stopped.len() {
                 break;
@@ -174,4 +195,16 @@ fn look(run: &str, token: u64, table: &Table, tree: Tree) -> Found {
         }
     }
     Found { alive, in_doubt }
+}
+
+/// A stop is taken when the process next looks, and until then it can still give birth: waits until all have taken
+/// it, which is microseconds, or a moment, since one may be in an uninterruptible wait.
+fn wait_for_standstill(family: &HashSet<i32>) {
+    let until = Instant::now() + STANDSTILL;
+    let stands = |pid: &i32| {
+        tree::stat(*pid).is_none_or(|stat| stat.is_dead() || matches!(stat.state, b'T' | b't'))
+    };
+    while !family.iter().all(stands) && Instant::now() < until {
+        std::thread::sleep(Duration::from_micros(50));
+    }
 }
