@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("| workers | seconds | speed-up | reachable | 503 | no answer | out of order |");
     println!("|---------|---------|----------|-----------|-----|-----------|--------------|");
     let mut alone = None;
-    for workers in [8, 16, 32, 32, 32, 32] {
+    for workers in [1, 8, 16, 32] {
         let begin = Instant::now();
         let (ok, refused, silent, disordered) = run(address, workers)?;
         let took = begin.elapsed().as_secs_f64();
