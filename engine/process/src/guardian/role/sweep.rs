@@ -192,6 +192,9 @@ fn look(run: &str, sweep: &mut Sweep, table: &Table, tree: Tree) -> Found {
             stat.parent == own || family.contains(&stat.parent)
         }) {
             alive.push(pid);
+        } else {
+            // It ended after it was listed: its children may have come to us after we looked there.
+            in_doubt = true;
         }
     }
     Found { alive, in_doubt }
