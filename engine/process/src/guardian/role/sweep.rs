@@ -35,8 +35,9 @@ const LOOKS: usize = 8;
 const STANDSTILL: Duration = Duration::from_millis(20);
 /// How often in a row it is looked again because somebody might belong to the token.
 /// One that keeps starting the next and ends is in doubt in about every second look.
-const DOUBTS: u32 = 24;
-/// From one look in doubt to the next: what executing a program takes.
+const DOUBTS: u32 = 40;
+/// From the first look in doubt to the second: what executing a program takes. Then it grows, to 70 ms in all, because
+/// on a busy machine the process may not be on its turn for as long.
 const DOUBT_PAUSE: Duration = Duration::from_micros(300);
 
 #[derive(Debug)]
@@ -108,7 +109,7 @@ impl Sweeps {
             if alive.is_empty() && !doubtful {
                 table.forget(sweep.token);
             } else if doubtful && now < sweep.until {
-                sweep.next = now + DOUBT_PAUSE;
+                sweep.next = now + DOUBT_PAUSE * (1 + sweep.doubts / 4);
                 return true;
             } else if now < sweep.until {
                 sweep.next = now + sweep.pause;
@@ -153,7 +154,8 @@ fn look(run: &str, sweep: &mut Sweep, table: &Table, tree: Tree) -> Found {
             _ if groups.contains(&stat.group) => roots.push(pid),
             Mark::Found => roots.push(pid),
             Mark::Missing => {}
-            Mark::Unclear => in_doubt = true,
+            // One that sleeps is not executing a program just now: its environment is empty for good.
+            Mark::Unclear => in_doubt |= stat.state != b'S',
         }
     }
     if roots.is_empty() {
@@ -192,6 +194,9 @@ fn look(run: &str, sweep: &mut Sweep, table: &Table, tree: Tree) -> Found {
             stat.parent == own || family.contains(&stat.parent)
         }) {
             alive.push(pid);
+        } else {
+            // It ended after it was listed: its children may have come to us after we looked there.
+            in_doubt = true;
         }
     }
     Found { alive, in_doubt }
