@@ -253,6 +253,26 @@ fn who_runs_what_can_be_seen_and_how_far_it_is() {
     assert_eq!(left, [("1".to_owned(), Ended::Cancelled), ("2".to_owned(), Ended::Cancelled)]);
 }
 
+#[test]
+fn workers_that_end_at_the_close_are_not_replaced() {
+    let starts = tempfile::NamedTempFile::new().expect("a file");
+    let script = r#"echo >>"$STARTS"; exec "$0""#;
+    let program = Program::new("sh")
+        .arg("-c")
+        .arg(script)
+        .arg(std::env::current_exe().expect("its path"))
+        .env("STARTS", starts.path())
+        .env("BGRP_ROLE", "worker");
+    let runner = Runner::builder(program).workers(8).start().expect("a runner");
+    for n in 0..100 {
+        runner.submit(task(n, &n.to_string(), "echo", n)).expect("room");
+    }
+    let (report, _) = finish(runner);
+    assert_eq!(report.ok, 100);
+    let lines = std::fs::read(starts.path()).expect("the file").len();
+    assert!(lines <= 8, "{lines} workers were started, and 8 were asked for");
+}
+
 /// Recipe P9 (livekit/agents-js #1748).
 #[test]
 fn agents_js_1748_what_never_gets_ready_ends_the_run_with_a_clear_error() {

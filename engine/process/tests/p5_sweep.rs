@@ -24,7 +24,7 @@ fn p5_a_sweep_finds_whatever_one_task_has_started_and_nothing_else() {
     let pids = numbers(&mut out, 5);
     guardian.sweep(1);
     assert_eq!(exited(&mut guardian, 1), 9);
-    assert_eq!(swept(&mut guardian, 1), []);
+    assert_eq!(swept(&mut guardian, 1), [0u32; 0]);
     assert!(!pids.iter().any(|&pid| is_alive(pid)));
     // After the end of the leader: orphans with the mark, and those of its group without.
     let mut out =
@@ -32,11 +32,11 @@ fn p5_a_sweep_finds_whatever_one_task_has_started_and_nothing_else() {
     let pids = numbers(&mut out, 2);
     assert_eq!(exited(&mut guardian, 2), 0);
     guardian.sweep(2);
-    assert_eq!(swept(&mut guardian, 2), []);
+    assert_eq!(swept(&mut guardian, 2), [0u32; 0]);
     assert!(!pids.iter().any(|&pid| is_alive(pid)));
     // What is not there is swept at once.
     guardian.sweep(99);
-    assert_eq!(swept(&mut guardian, 99), []);
+    assert_eq!(swept(&mut guardian, 99), [0u32; 0]);
     assert!(others.iter().all(|&pid| is_alive(pid)));
 }
 
@@ -55,7 +55,7 @@ fn p5_a_family_that_keeps_growing_is_swept() {
     out.read_line(&mut line).unwrap();
     let guardian_pid = guardian.pid();
     guardian.sweep(1);
-    assert_eq!(swept(&mut guardian, 1), []);
+    assert_eq!(swept(&mut guardian, 1), [0u32; 0]);
     assert!(!is_alive(pid));
     common::assert_childless(guardian_pid);
 }
@@ -72,7 +72,7 @@ fn p5_a_family_without_a_mark_is_swept_while_it_grows() {
         let mut out = shell(&mut guardian, token, &script);
         out.read_line(&mut String::new()).unwrap();
         guardian.sweep(token);
-        assert_eq!(swept(&mut guardian, token), []);
+        assert_eq!(swept(&mut guardian, token), [0u32; 0]);
         let left = living(guardian.pid());
         assert_eq!(left, [], "{token}");
     }
@@ -94,8 +94,11 @@ fn p5_a_process_that_keeps_changing_its_number_is_swept() {
         drop(shell(&mut guardian, token, &start));
         assert_eq!(exited(&mut guardian, token), 0);
         guardian.sweep(token);
-        assert_eq!(swept(&mut guardian, token), []);
-        assert_eq!(common::with_text(&format!("BGRP_TOKEN={}-{token}\0", guardian.run())), []);
+        assert_eq!(swept(&mut guardian, token), [0u32; 0]);
+        assert_eq!(
+            common::with_text(&format!("BGRP_TOKEN={}-{token}\0", guardian.run())),
+            [0i32; 0]
+        );
     }
     let left = living(guardian.pid());
     assert_eq!(left, [], "without a mark");

@@ -156,7 +156,10 @@ impl Reactor {
             );
             self.tell(asked, now);
             if !self.stopped {
-                self.start_workers(now);
+                // At the end a worker that goes is not replaced.
+                if !orders.end {
+                    self.start_workers(now);
+                }
                 self.feed(now);
             }
             if orders.end && self.line.is_empty() {

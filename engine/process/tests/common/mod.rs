@@ -98,7 +98,7 @@ pub fn living(pid: u32) -> Vec<i32> {
 
 /// No child of this process lives, and the dead ones are reaped.
 pub fn assert_childless(pid: u32) {
-    assert_eq!(living(pid), [], "alive");
+    assert_eq!(living(pid), [0i32; 0], "alive");
     eventually("zombies", || {
         let left = children_of(pid);
         left.is_empty().then_some(()).ok_or(format!("{left:?}"))
@@ -244,12 +244,12 @@ pub fn kill(pid: u32) {
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }
 
-<<<<<<< HEAD
 /// The environment of this process carries this text.
 pub fn carries(pid: u32, text: &str) -> bool {
     let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environ.windows(text.len()).any(|window| window == text.as_bytes())
-=======
+}
+
 /// Starts a shell script with a pipe as its standard output; the read end.
 pub fn shell(guardian: &mut Guardian, token: u64, script: &str) -> BufReader<File> {
     let (read, write) = std::io::pipe().unwrap();
@@ -300,5 +300,4 @@ pub fn numbers(out: &mut impl BufRead, count: usize) -> Vec<i32> {
         assert!(is_alive(pid), "{pid}");
     }
     numbers
->>>>>>> process-guardian
 }
