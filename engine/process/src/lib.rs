@@ -2,3 +2,5 @@
 //! processes and retries.
 //!
 //! See `docs/design/process.md`.
+
+pub mod frame;
