@@ -6,7 +6,7 @@
 
 use std::hint::black_box;
 
-use bgrp::{Engine, GroupHandle, Producer, Sim, Workers};
+use bgrp::{Builder, Engine, GroupHandle, Producer, Sim, Workers};
 use bgrp_bench::workload::Random;
 use iai_callgrind::{LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main};
 
@@ -20,7 +20,17 @@ struct State {
 }
 
 fn sim(keys: u64) -> Sim<u64, u64> {
-    let mut sim = Engine::<u64, u64>::builder()
+    warm(keys, Engine::<u64, u64>::builder())
+}
+
+/// Capacities are exact, and tasks are weighed.
+fn exact_sim(keys: u64) -> Sim<u64, u64> {
+    let builder = Engine::<u64, u64>::builder().exact_group_capacity(1_000);
+    warm(keys, builder.weigh(|_, _| 64).capacity_bytes(1 << 30))
+}
+
+fn warm(keys: u64, builder: Builder<u64, u64>) -> Sim<u64, u64> {
+    let mut sim = builder
         .workers(Workers::fixed(1))
         .state(|_| State::default())
         .task_handler(|state: &mut State, task| {
@@ -82,6 +92,25 @@ fn submitted(keys: u64) -> ByKey {
     ready
 }
 
+fn exact_by_key(keys: u64) -> ByKey {
+    ByKey(exact_sim(keys), keys_of(keys))
+}
+
+fn exact_by_handle(keys: u64) -> ByHandle {
+    let sim = exact_sim(keys);
+    let handles = (0..keys).map(|key| sim.group(key)).collect();
+    ByHandle(sim, handles, keys_of(keys))
+}
+
+/// Everything is in its group, nothing has run: what is left is turns.
+fn exact_submitted(keys: u64) -> ByKey {
+    let ready = exact_by_key(keys);
+    for key in &ready.1 {
+        ready.0.submit(*key, 1).expect("room");
+    }
+    ready
+}
+
 #[library_benchmark]
 #[bench::keys_200(by_key(200))]
 #[bench::keys_100k(by_key(100_000))]
@@ -125,9 +154,36 @@ fn demux_and_turns(mut ready: ByKey) -> ByKey {
     ready
 }
 
+#[library_benchmark]
+#[bench::keys_200(exact_by_key(200))]
+#[bench::keys_100k(exact_by_key(100_000))]
+fn exact_submit(ready: ByKey) -> ByKey {
+    for key in &ready.1 {
+        let _ = black_box(ready.0.submit(*key, 1));
+    }
+    ready
+}
+
+#[library_benchmark]
+#[bench::keys_200(exact_by_handle(200))]
+fn exact_submit_by_handle(ready: ByHandle) -> ByHandle {
+    for key in &ready.2 {
+        let _ = black_box(ready.1[*key as usize].try_submit(1));
+    }
+    ready
+}
+
+#[library_benchmark]
+#[bench::keys_200(exact_submitted(200))]
+#[bench::keys_100k(exact_submitted(100_000))]
+fn exact_turns(mut ready: ByKey) -> ByKey {
+    ready.0.run();
+    ready
+}
+
 library_benchmark_group!(
     name = hot_paths;
-    benchmarks = submit, submit_by_handle, submit_by_lane, submit_many, demux_and_turns
+    benchmarks = submit, submit_by_handle, submit_by_lane, submit_many, demux_and_turns, exact_submit, exact_submit_by_handle, exact_turns
 );
 main!(
     config = LibraryBenchmarkConfig::default();

@@ -116,6 +116,9 @@ pub enum Outcome {
     /// The downstream has had enough: no task of any group is started before this time is over (at least 1 ms). The task keeps
     /// the head of its group, and the attempt does not count. With [`InFlight::adaptive`](crate::InFlight::adaptive) the limit goes down.
     Throttled(Duration),
+    /// It was not begun: it keeps its place, the attempt does not count, and nothing is waited for. For what stood in a batch
+    /// behind a task that failed, or was with a process that died. A group of which nothing is ever begun goes round and round.
+    NotRun,
 }
 
 impl From<()> for Outcome {

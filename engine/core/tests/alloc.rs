@@ -177,6 +177,17 @@ fn a_task_costs_no_allocation_once_the_engine_is_warm() {
             .build();
         let name = format!("{workers} workers, batches of tasks with a drop");
         measure(&name, dropped.expect("valid settings"), |plain| Dropped(plain, &SUM));
+        // Neither bound is met: who waits allocates his place in the line. Weights and room are kept all the same.
+        let exact = Engine::<u64, Plain>::builder()
+            .workers(Workers::fixed(workers))
+            .capacity(TASKS as usize)
+            .exact_group_capacity(TASKS as usize)
+            .weigh(|_, task| 1 + task[0] as usize % 100)
+            .capacity_bytes(100 * TASKS as usize)
+            .task_handler(|(), task| work(task[0]))
+            .build();
+        let name = format!("{workers} workers, exact with bytes");
+        measure(&name, exact.expect("valid settings"), |plain| plain);
     }
     assert!(SUM.load(SeqCst) > 0);
 }

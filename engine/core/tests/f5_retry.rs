@@ -233,6 +233,57 @@ fn mixed_outcomes_of_a_batch_keep_the_order_of_what_stays() {
     }
 }
 
+/// As a process does it that dies in the middle of a batch: what it had not begun is no worse off.
+#[test]
+fn what_was_not_run_keeps_its_place_and_its_attempts_and_waits_for_nothing_of_its_own() {
+    for (flush, pause) in [(0, 0), (0, 30), (20, 0), (20, 30)] {
+        let (runs, now) = (Log::new(), Arc::new(AtomicU64::new(0)));
+        let (seen, clock) = (runs.clone(), now.clone());
+        let mut sim = Engine::<u8, u64>::builder()
+            .workers(Workers::fixed(1))
+            .batch_size(4)
+            .flush_interval(flush * MS)
+            .retry(Retry::fixed(pause * MS).attempts(3))
+            .handler(move |_, batch| {
+                let tried: Vec<_> =
+                    batch.iter().copied().zip((0..).map(|i| batch.attempt(i))).collect();
+                let lost = tried.iter().position(|(task, attempt)| task % 6 == 1 && *attempt < 3);
+                let outcomes = (0..tried.len()).map(|i| match lost {
+                    Some(lost) if i == lost => Outcome::Retry(Failure::new("the process died")),
+                    Some(lost) if i > lost => Outcome::NotRun,
+                    _ => Outcome::Done,
+                });
+                let outcomes = outcomes.collect::<Vec<_>>();
+                seen.push((clock.load(SeqCst), tried));
+                outcomes
+            })
+            .build_sim(1)
+            .expect("valid settings");
+        for task in 0..12 {
+            sim.submit(1, task).expect("room");
+        }
+        for _ in 0..400 {
+            sim.run();
+            sim.advance(MS);
+            now.fetch_add(1, SeqCst);
+        }
+        assert_eq!((sim.stats().done, sim.stats().failed, sim.stats().retries), (12, 0, 4));
+        let runs = runs.take();
+        let tasks: Vec<_> = runs.iter().map(|(_, tried)| tried.clone()).collect();
+        let first = |task: u64| (task, 1);
+        assert_eq!(tasks[0], [0, 1, 2, 3].map(first));
+        assert_eq!(tasks[1], [(1, 2), (2, 1), (3, 1), (4, 1)]);
+        assert_eq!(tasks[2], [(1, 3), (2, 1), (3, 1), (4, 1)]);
+        assert_eq!(tasks[3], [5, 6, 7, 8].map(first));
+        assert_eq!(tasks[4], [(7, 2), (8, 1), (9, 1), (10, 1)]);
+        assert_eq!(tasks[5], [(7, 3), (8, 1), (9, 1), (10, 1)]);
+        assert_eq!(tasks[6], [(11, 1)]);
+        let waits: Vec<u64> = runs.windows(2).map(|two| two[1].0 - two[0].0).collect();
+        let pause = u64::from(pause);
+        assert_eq!(waits[..5], [pause, pause, 0, pause, pause], "flush {flush}");
+    }
+}
+
 #[test]
 fn a_held_task_keeps_the_head_until_its_letter_is_written() {
     let (asked, now) = (Log::new(), Arc::new(AtomicU64::new(0)));

@@ -9,6 +9,8 @@
 //! ```
 #![cfg(shuttle)]
 
+#[path = "shuttle/exact.rs"]
+mod exact;
 #[path = "shuttle/harness.rs"]
 mod harness;
 #[path = "shuttle/leases.rs"]
@@ -43,6 +45,8 @@ const MUTANTS: &[(&str, &str)] = &[
     ("collect-leaves-gap", "a_halt_at_any_moment"),
     ("drain-no-number", "close_meets_submitters"),
     ("end-linger-no-cas", "failures_panics_and_linger"),
+    ("exact-one-more", "exact_groups_fill_up"),
+    ("exact-status-early", "exact_groups_fill_up_and_it_closes"),
     ("flag-no-second-look", "failures_panics_and_linger"),
     ("flag-ring-no-cas", "every_way_in_at_once"),
     ("free-by-store", "groups_are_called_while_they_run"),
@@ -52,10 +56,15 @@ const MUTANTS: &[(&str, &str)] = &[
     ("lease-no-notify", "leases_end_while_it_halts"),
     ("lease-taken-by-close", "leases_end_after_the_deadline"),
     ("lease-token-twice", "batches_are_leased"),
+    ("line-keeps-waker", "exact_bytes_fill_up"),
+    ("line-leave-no-wake", "exact_groups_fill_up"),
+    ("line-no-second-look", "exact_groups_fill_up"),
+    ("lines-told-unclaimed", "exact_groups_fill_up_and_it_halts"),
     ("publish-skips-rmw", "every_way_in_at_once"),
     ("reclaim-pinned", "groups_are_reclaimed_and_made_anew"),
     ("refill-no-wake", "a_long_task_holds_up_nobody"),
     ("ring-close-by-store", "close_meets_submitters"),
+    ("room-leave-no-wake", "exact_bytes_fill_up"),
     ("sleep-no-recheck", "a_long_task_holds_up_nobody"),
     ("track-not-set", "tickets_are_told_whatever_comes_between"),
     ("unpin-at-once", "groups_are_reclaimed_and_made_anew"),
@@ -174,6 +183,74 @@ fn the_last_owner_goes_while_leases_are_out() {
     explore("the_last_owner_goes_while_leases_are_out", || {
         world(Knobs { leases: true, end: End::Drop, ..Knobs::default() });
     });
+}
+
+#[test]
+fn exact_groups_fill_up() {
+    explore("exact_groups_fill_up", || {
+        world(Knobs { exact: 2, each: 5, failures: true, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn exact_groups_fill_up_and_it_closes() {
+    explore("exact_groups_fill_up_and_it_closes", || {
+        world(Knobs { exact: 2, end: End::CloseMeanwhile, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn exact_groups_fill_up_and_it_halts() {
+    explore("exact_groups_fill_up_and_it_halts", || {
+        world(Knobs { exact: 2, end: End::Halt, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn exact_groups_are_called() {
+    explore("exact_groups_are_called", || {
+        world(Knobs { exact: 2, bytes: Some(7), calls: true, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn exact_groups_halt() {
+    explore("exact_groups_halt", || {
+        world(Knobs { exact: 2, halts_groups: true, failures: true, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn exact_groups_lease() {
+    explore("exact_groups_lease", || {
+        world(Knobs { exact: 2, bytes: Some(6), leases: true, failures: true, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn exact_bytes_fill_up() {
+    explore("exact_bytes_fill_up", || {
+        world(Knobs { exact: 3, bytes: Some(4), keys: 3, failures: true, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn exact_bytes_fill_up_and_a_deadline_passes() {
+    explore("exact_bytes_fill_up_and_a_deadline_passes", || {
+        world(Knobs { exact: 3, bytes: Some(4), keys: 3, end: End::Deadline, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn exact_bytes_fill_up_and_the_last_owner_goes() {
+    explore("exact_bytes_fill_up_and_the_last_owner_goes", || {
+        world(Knobs { exact: 3, bytes: Some(4), keys: 3, end: End::Drop, ..Knobs::default() });
+    });
+}
+
+#[test]
+fn exact_groups_and_the_engine_goes_before_its_handles() {
+    explore("exact_groups_and_the_engine_goes_before_its_handles", exact::handles_outlive);
 }
 
 /// One task waits for tasks of other groups: they must not lie where nobody looks.

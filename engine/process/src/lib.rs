@@ -3,4 +3,20 @@
 //!
 //! See `docs/design/process.md`.
 
-pub mod frame;
+pub mod command;
+mod frame;
+pub mod guardian;
+mod log;
+mod result;
+mod runner;
+mod task;
+mod work;
+
+pub use log::{Log, Origin};
+pub use result::{Crash, Ended, TaskError, TaskResult};
+pub use runner::{
+    Builder, OnFailure, Program, Progress, Refused, Report, Results, Runner, Running, StartError,
+    SubmitError, Workers,
+};
+pub use task::{Task, Text, Value};
+pub use work::{Context, Server};

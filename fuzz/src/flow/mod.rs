@@ -75,7 +75,8 @@ fn script(id: u32, bytes: &mut Bytes<'_>) -> Script {
 
 fn answer(byte: u8) -> Answer {
     match byte & 15 {
-        0..=7 => Answer::Done,
+        0..=6 => Answer::Done,
+        7 => Answer::NotRun,
         8 | 9 => Answer::Retry,
         10 => Answer::After(byte >> 4),
         11 => Answer::Fail,

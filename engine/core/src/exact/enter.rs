@@ -125,7 +125,9 @@ impl<K, T, W: Work<K, T>> Core<K, T, W> {
         let mut wakes = Wakes::default();
         for (door, back) in self.front.doors.iter().zip(&self.backs) {
             // Who looked at the status before it changed stands in the line by now.
-            drop(back.lock());
+            if !mutant("lines-told-unclaimed") {
+                drop(back.lock());
+            }
             door.lines.tell_all(&mut wakes);
         }
         self.room.tell_all(&mut wakes);
@@ -173,8 +175,9 @@ where
             // Relaxed: any order will do for those who come at the same time.
             seat.ticket = self.arrivals.fetch_add(1, Ordering::Relaxed);
         }
+        let early = mutant("exact-status-early") && !self.front.status.refuses();
         let mut back = self.backs[shard].lock();
-        if self.front.status.refuses() {
+        if !early && self.front.status.refuses() {
             return Err(Refused::Never(SubmitReason::Closed));
         }
         let found = match &record.address {

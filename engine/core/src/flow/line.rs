@@ -20,7 +20,7 @@ use ahash::RandomState;
 use crate::{
     group::block::{Group, Place},
     outcome::drop_quietly,
-    sync::{Condvar, Mutex, wait},
+    sync::{Condvar, Mutex, mutant, wait},
     wait::cell::wake_all,
 };
 
@@ -94,7 +94,16 @@ pub(crate) struct Wakes {
 
 impl Wakes {
     /// Without any lock.
+    #[inline]
     pub(crate) fn wake(self) {
+        // Nearly always nobody waits.
+        if !self.due.is_empty() || !self.spent.is_empty() {
+            self.wake_some();
+        }
+    }
+
+    #[cold]
+    fn wake_some(self) {
         wake_all(self.due);
         self.spent.into_iter().for_each(drop_quietly);
     }
@@ -146,6 +155,12 @@ impl Line {
         {
             wakes.spent.extend(gone.waker);
         }
+    }
+
+    /// He looks, as if he had been woken.
+    fn waker_back(&mut self, ticket: u64) -> Option<Waker> {
+        let at = self.0.partition_point(|other| other.ticket < ticket);
+        self.0.get_mut(at).filter(|own| own.ticket == ticket)?.waker.take()
     }
 
     /// There may be room: the first one looks.
@@ -204,13 +219,17 @@ impl<K, T> Lines<K, T> {
         }
         // The place is set before this lock is taken by who tells that the group is halted (`tell`).
         let found = if group.place() == Place::Halted { Found::Halted } else { Found::Full };
-        let Some(waker) = waker.take() else { return found };
+        let Some(given) = waker.take() else { return found };
         let line = lines.entry(name).or_default();
-        line.join(seat.ticket, 1, waker, wakes);
+        line.join(seat.ticket, 1, given, wakes);
         seat.standing = Standing::Group(name);
         // The count may have gone down before FULL was there to be seen: the one of the two that comes later sees the other.
         let count = group.word.set_full().count();
-        if line.is_first(seat.ticket) && count < capacity {
+        if line.is_first(seat.ticket) && count < capacity && !mutant("line-no-second-look") {
+            if !mutant("line-keeps-waker") {
+                // He may have to wait for something else yet: there, not here.
+                *waker = line.waker_back(seat.ticket);
+            }
             return Found::Place;
         }
         found
@@ -231,7 +250,7 @@ impl<K, T> Lines<K, T> {
             lines.remove(&group);
             // SAFETY: blocks live as long as the engine.
             unsafe { group.as_ref() }.word.clear_full();
-        } else if room() {
+        } else if room() && !mutant("line-leave-no-wake") {
             line.wake_first(wakes);
         }
     }

@@ -22,7 +22,10 @@
 use std::task::Waker;
 
 use super::line::{Line, Seat, Wakes};
-use crate::{error::SubmitReason, sync::Mutex};
+use crate::{
+    error::SubmitReason,
+    sync::{Mutex, mutant},
+};
 
 /// See the module text.
 #[derive(Debug)]
@@ -108,7 +111,9 @@ impl Room {
     pub(crate) fn leave(&self, ticket: u64, held: u64, wakes: &mut Wakes) {
         let mut inside = self.inside.lock();
         inside.line.leave(ticket, wakes);
-        self.pass_on(&mut inside, held, wakes);
+        if !mutant("room-leave-no-wake") {
+            self.pass_on(&mut inside, held, wakes);
+        }
     }
 
     /// So many tasks, of this weight together, are inside no more; or, with none, more of them stand.

@@ -81,6 +81,8 @@ enum Fate {
     Stays(Mark, Duration),
     /// As it was, for so long.
     Throttled(Mark, Duration),
+    /// As it was.
+    NotRun(Mark),
 }
 
 /// The least pause of a throttled downstream: a tick of the timer.
@@ -209,6 +211,10 @@ fn settle_run<K, T>(
                 settled.throttled = settled.throttled.max(ms);
                 stay.push((i, mark));
             }
+            Fate::NotRun(mut mark) => {
+                mark.ticket = ticket;
+                stay.push((i, mark));
+            }
         }
     }
     let kept = stay.len();
@@ -267,6 +273,9 @@ fn judge<K, T>(
             let unused = u32::from(!mutant("throttled-counts"));
             let mark = Mark { attempts: attempts - unused, ..Mark::default() };
             return Fate::Throttled(mark, pause.max(PAUSE));
+        }
+        Outcome::NotRun => {
+            return Fate::NotRun(Mark { attempts: attempts - 1, ..Mark::default() });
         }
     };
     match wait {
@@ -356,7 +365,7 @@ where
                     self.endings.extend(ticket.map(end));
                     settled.halt(failure);
                 }
-                Fate::Done | Fate::Throttled(..) => {}
+                Fate::Done | Fate::Throttled(..) | Fate::NotRun(..) => {}
             }
             head.pass(1);
             // SAFETY: the head has passed it; dropped once.

@@ -16,6 +16,8 @@ pub(crate) enum Way {
     Key,
     Handle,
     Many,
+    /// A future, which may be dropped on the way.
+    Future,
     /// Order within one lane only.
     Lane,
 }
@@ -41,7 +43,33 @@ struct Seen {
     running: BTreeSet<Key>,
     /// Per key: each run, in order.
     runs: BTreeMap<Key, Vec<usize>>,
+    /// What a group holds at most, and what all tasks weigh together at most.
+    bounds: Option<(usize, usize)>,
+    /// Groups that are being emptied by a call.
+    emptied: BTreeSet<Key>,
     faults: Vec<String>,
+}
+
+impl Seen {
+    /// Counts who certainly is inside: he runs, or his submit has returned, and nothing has ended him.
+    fn look_inside(&mut self, key: Key) {
+        let Some((group, bytes)) = self.bounds else { return };
+        let (mut tasks, mut weighs) = (0, 0);
+        for (id, fate) in self.fates.iter().enumerate() {
+            let Some((_, _, own)) = fate.submit else { continue };
+            let out = fate.ended + fate.left > 0 || self.emptied.contains(&own);
+            if (fate.accepted || fate.runs > 0) && !out {
+                tasks += usize::from(own == key);
+                weighs += weight(id);
+            }
+        }
+        if tasks > group {
+            self.faults.push(format!("{tasks} tasks in group {key}, which takes {group}"));
+        }
+        if weighs > bytes {
+            self.faults.push(format!("the tasks inside weigh {weighs}, where {bytes} may be"));
+        }
+    }
 }
 
 /// See the module text.
@@ -53,6 +81,17 @@ pub(crate) struct Oracle(Arc<Mutex<Seen>>);
 pub(crate) struct Item {
     pub(crate) id: usize,
     oracle: Oracle,
+}
+
+impl Item {
+    /// From 1 to 3.
+    pub(crate) fn weight(&self) -> usize {
+        weight(self.id)
+    }
+}
+
+fn weight(id: usize) -> usize {
+    1 + id % 3
 }
 
 impl Drop for Item {
@@ -110,6 +149,22 @@ impl Oracle {
         }
         seen.fates[id].runs += 1;
         seen.runs.entry(key).or_default().push(id);
+        seen.look_inside(key);
+    }
+
+    /// Row F1: at every start no more are inside than that. Groups of so many tasks, and all tasks weighing so much.
+    pub(crate) fn bound(&self, group: usize, bytes: usize) {
+        self.seen().bounds = Some((group, bytes));
+    }
+
+    /// A call that gives waiting tasks of this group back is under way: which, only the engine knows.
+    pub(crate) fn empties(&self, key: Key, empties: bool) {
+        let emptied = &mut self.seen().emptied;
+        if empties {
+            emptied.insert(key)
+        } else {
+            emptied.remove(&key)
+        };
     }
 
     /// The handler is about to return. `for_good`: no attempt follows.

@@ -8,6 +8,7 @@ use bgrp::{
 use shuttle::{rand::Rng, thread};
 
 use super::{
+    exact,
     leases::Out,
     oracle::{Item, Key, Oracle, Way},
 };
@@ -44,6 +45,10 @@ pub(crate) struct Knobs {
     pub(crate) leases: bool,
     /// Somebody pauses, resumes and relieves groups meanwhile.
     pub(crate) calls: bool,
+    /// Groups hold exactly so many tasks, or fewer (the seed decides). 0: capacities are not exact.
+    pub(crate) exact: usize,
+    /// Tasks are weighed, and weigh together no more than that, which is 3 at least.
+    pub(crate) bytes: Option<usize>,
 }
 
 impl Default for Knobs {
@@ -61,6 +66,8 @@ impl Default for Knobs {
             no_lanes: false,
             leases: false,
             calls: false,
+            exact: 0,
+            bytes: None,
         }
     }
 }
@@ -103,6 +110,17 @@ fn engine(knobs: Knobs, oracle: &Oracle, out: &Arc<Out>) -> Engine<Key, Item> {
             OnExhausted::skip()
         })
         .state(move |key| (*key, states.clone()));
+    let builder = if knobs.exact > 0 {
+        let group = rng.gen_range(1..=knobs.exact);
+        oracle.bound(group, knobs.bytes.unwrap_or(usize::MAX));
+        builder.exact_group_capacity(group)
+    } else {
+        builder
+    };
+    let builder = match knobs.bytes {
+        Some(bytes) => builder.weigh(|_, item: &Item| item.weight()).capacity_bytes(bytes),
+        None => builder,
+    };
     // A batch whose tasks fail one by one, or that panics, runs some again behind others: that is tested elsewhere.
     let batched = !knobs.failures && rng.gen_range(0..3) == 0;
     let configured = if knobs.leases {
@@ -140,6 +158,7 @@ fn submit(engine: &Engine<Key, Item>, knobs: Knobs, oracle: &Oracle, source: usi
             0..2 => Way::Key,
             2..4 => Way::Handle,
             4 => Way::Many,
+            _ if knobs.exact > 0 => Way::Future,
             _ => Way::Lane,
         };
         // Who tries may be refused for want of room; who waits is refused by the end only.
@@ -170,6 +189,7 @@ fn submit(engine: &Engine<Key, Item>, knobs: Knobs, oracle: &Oracle, source: usi
                 assert_eq!(sent.is_ok(), many.is_empty());
                 sent.is_ok()
             }
+            Way::Future => exact::poll(engine.submit_async(key, item)),
             Way::Lane => {
                 let lane = lane.get_or_insert_with(|| engine.producer());
                 if patient {
@@ -199,7 +219,11 @@ fn call(engine: &Engine<Key, Item>, knobs: Knobs, oracle: &Oracle) {
                 engine.group(key).pause_within(within);
             }
             3 => _ = engine.resume_group(&key),
-            4 => oracle.cancelled(&engine.cancel_pending(&key).unwrap_or_default()),
+            4 => {
+                oracle.empties(key, true);
+                oracle.cancelled(&engine.cancel_pending(&key).unwrap_or_default());
+                oracle.empties(key, false);
+            }
             _ => _ = engine.drain_group(&key, Duration::from_micros(rng.gen_range(0..300))),
         }
         thread::yield_now();
@@ -250,6 +274,14 @@ pub(crate) fn world(knobs: Knobs) {
         }
         End::Halt => {
             engine.halt();
+            // Who waits hears it from the halt alone, or from the close that follows.
+            let at_once = knobs.exact > 0 && shuttle::rand::thread_rng().gen_range(0..2) == 0;
+            let submitters = if at_once {
+                join(submitters);
+                Vec::new()
+            } else {
+                submitters
+            };
             let report = engine.close(Duration::MAX);
             join(submitters);
             vec![report]

@@ -173,11 +173,13 @@ impl Oracle {
                 _ => task.script.answer(task.tries),
             };
             task.tries += 1;
-            task.attempts += u32::from(!matches!(given, Answer::Throttled(_)));
+            let counts = !matches!(given, Answer::Throttled(_) | Answer::NotRun);
+            task.attempts += u32::from(counts);
             let used_up = task.attempts >= self.rules.attempts;
             let why = || Failure::new("wanted");
             let (outcome, rests) = match given {
                 Answer::Done => (Outcome::Done, Duration::ZERO),
+                Answer::NotRun => (Outcome::NotRun, Duration::ZERO),
                 Answer::Fail => (Outcome::Fail(why()), Duration::ZERO),
                 Answer::Retry | Answer::Panic => (Outcome::Retry(why()), self.rules.delay),
                 Answer::After(ms) => {
@@ -198,14 +200,14 @@ impl Oracle {
                     group.leaving.1 += task.script.weight();
                     continue;
                 }
+                Answer::NotRun => {}
                 Answer::Throttled(_) => wait = wait.max(Some(rests)),
                 Answer::Fail => task.exhausted = Some(0),
                 _ if used_up => task.exhausted = Some(0),
                 _ => wait = wait.max(Some(rests)),
             }
-            // The engine counts a throttled try as one that is followed by another, but not as an attempt.
-            let retried = task.exhausted.is_none() && !matches!(given, Answer::Throttled(_));
-            self.retries += u64::from(retried);
+            // Neither a throttled try nor one that was not begun is an attempt that another one follows.
+            self.retries += u64::from(task.exhausted.is_none() && counts);
             stay.push(task);
         }
         stay.into_iter().rev().for_each(|task| group.queue.push_front(task));

@@ -40,6 +40,8 @@ pub(crate) enum Answer {
     Fail,
     /// The downstream has had enough for so many milliseconds.
     Throttled(u8),
+    /// It was not begun.
+    NotRun,
     /// The handler panics. Of a lease: whoever has it does.
     Panic,
 }
