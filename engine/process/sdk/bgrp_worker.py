@@ -379,6 +379,9 @@ class _Worker:
             if not self.read(True):
                 return 0
         kind, body = self.inbox.popleft()
+        if kind == DRAIN:  # not wanted any more before it was ready
+            self.say(BYE, '["drained"]')
+            return 0
         if kind != INIT:
             raise ValueError("type %d where INIT is wanted" % kind)
         init = json.loads(body)
