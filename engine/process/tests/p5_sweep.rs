@@ -74,7 +74,7 @@ fn p5_a_family_without_a_mark_is_swept_while_it_grows() {
         guardian.sweep(token);
         assert_eq!(swept(&mut guardian, token), [0u32; 0]);
         let left = living(guardian.pid());
-        assert_eq!(left, [], "{token}");
+        assert_eq!(left, [0i32; 0], "{token}");
     }
 }
 
@@ -101,5 +101,5 @@ fn p5_a_process_that_keeps_changing_its_number_is_swept() {
         );
     }
     let left = living(guardian.pid());
-    assert_eq!(left, [], "without a mark");
+    assert_eq!(left, [0i32; 0], "without a mark");
 }
