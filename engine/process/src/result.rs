@@ -139,3 +139,24 @@ impl fmt::Display for Ended {
         }
     }
 }
+
+/// An error may come with megabytes of text: the beginning is kept, and how much was cut is said.
+pub(crate) fn cut(text: &str, longest: usize) -> String {
+    if text.len() <= longest {
+        return text.to_owned();
+    }
+    let end = (0..=longest).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    format!("{} [{} bytes were cut]", &text[..end], text.len() - end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cut;
+
+    #[test]
+    fn what_is_cut_is_said_and_no_character_is_parted() {
+        assert_eq!(cut("abc", 3), "abc");
+        assert_eq!(cut("abcd", 3), "abc [1 bytes were cut]");
+        assert_eq!(cut("a\u{20ac}b", 3), "a [4 bytes were cut]");
+    }
+}

@@ -97,6 +97,9 @@ pub(crate) fn end(out: &mut Vec<u8>, at: usize) -> bool {
     true
 }
 
+/// A frame: its type, the byte of the stream at which it began, its body.
+pub(crate) type Frame<'a> = (Type, u64, &'a [u8]);
+
 /// A stream cut into frames. Holds no more than one frame and what was read with it.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
@@ -137,7 +140,7 @@ impl Decoder {
     }
 
     /// The next whole frame.
-    pub(crate) fn next(&mut self) -> Result<Option<(Type, u64, &[u8])>, FrameError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Frame<'_>>, FrameError> {
         let Some((kind, length)) = self.look()? else { return Ok(None) };
         let at = self.passed;
         let body = self.from + HEADER..self.from + HEADER + length;

@@ -261,7 +261,7 @@ impl Builder {
     fn check(&self) -> Result<(), StartError> {
         let bad = |name, why: String| Err(StartError::Setting { name, why });
         let (least, most) = (*self.workers.start(), *self.workers.end());
-        if least > most || most < 1 || most > 1_024 {
+        if least > most || !(1..=1_024).contains(&most) {
             return bad(
                 "workers",
                 format!("{least}..={most}; 1 to 1,024, the smaller number first"),

@@ -14,7 +14,7 @@ use crate::{
         Retry, Type,
     },
     log::{Log, Origin},
-    result::TaskError,
+    result::{TaskError, cut},
     task::{Text, Value},
 };
 
@@ -224,21 +224,12 @@ fn answer(body: ReplyBody<'_>) -> Answer {
             };
             let error = TaskError {
                 class: Text::from(&*class.0),
-                message: cut(&message.0),
-                trace: cut(&trace.0),
+                message: cut(&message.0, LONGEST_TEXT),
+                trace: cut(&trace.0, LONGEST_TEXT),
             };
             Answer::Error(error, hint)
         }
     }
-}
-
-/// An error may come with megabytes of text: the beginning is kept, and how much was cut is said.
-fn cut(text: &str) -> String {
-    if text.len() <= LONGEST_TEXT {
-        return text.to_owned();
-    }
-    let end = text.floor_char_boundary(LONGEST_TEXT);
-    format!("{} [{} bytes were cut]", &text[..end], text.len() - end)
 }
 
 fn value(payload: Payload<'_>) -> Result<Value, String> {

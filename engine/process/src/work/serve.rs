@@ -15,7 +15,7 @@ use crate::{
         self, Decoder, Encoding, Failed, Group, Hello, Init, Logged, Parcel, Payload, Ready, Reply,
         ReplyBody, Retry, Tasks, Type,
     },
-    result::TaskError,
+    result::{TaskError, cut},
     task::Value,
 };
 
@@ -227,10 +227,7 @@ impl Worker<'_> {
 }
 
 fn refused(failed: TaskError, retry: Retry) -> ReplyBody<'static> {
-    let text = |mut text: String| {
-        text.truncate(text.floor_char_boundary(LONGEST_TEXT));
-        frame::Text(text.into())
-    };
+    let text = |text: String| frame::Text(cut(&text, LONGEST_TEXT).into());
     let class = frame::Text(failed.class.to_string().into());
     ReplyBody::Error(Failed(class, text(failed.message), text(failed.trace), retry))
 }
