@@ -3,6 +3,13 @@
 //!
 //! See `docs/design/process.md`.
 
+/// The example of the guide is compiled with the tests.
+#[cfg(doctest)]
+mod book {
+    #[doc = include_str!("../../../docs/guide/processes.md")]
+    struct Guide;
+}
+
 pub mod command;
 mod frame;
 pub mod guardian;

@@ -21,7 +21,8 @@ impl Program {
         Self { argv: vec![program.into()], env: Vec::new(), directory: None }
     }
 
-    /// The program that runs now, again, as a worker: it must call [`init`](crate::init) first thing in `main`.
+    /// The program that runs now, again, as a worker: it must call [`Server::run_if_worker`](crate::Server::run_if_worker)
+    /// first thing in `main`.
     #[must_use]
     pub fn this() -> Self {
         Self::new("/proc/self/exe").env("BGRP_ROLE", "worker")
