@@ -254,6 +254,40 @@ fn who_runs_what_can_be_seen_and_how_far_it_is() {
 }
 
 #[test]
+fn a_key_with_long_tasks_does_not_keep_a_worker_from_others() {
+    let runner = builder().workers(1).start().expect("a runner");
+    for n in 0..40 {
+        runner.submit(task(n, "long", "sleep", 30)).expect("room");
+    }
+    runner.submit(task(40, "other", "echo", 1)).expect("room");
+    let (report, results) = finish(runner);
+    assert_eq!(report.ok, 41);
+    let at = results.iter().position(|result| result.id == "40").expect("it ran");
+    assert!(at < 20, "the other key came after {at} tasks of the first");
+    let long = results.iter().filter(|result| result.id != "40");
+    assert!(long.clone().all(|result| result.attempts == 1), "giving way is no attempt");
+    let ids: Vec<u32> = long.map(|result| result.id.parse().expect("a number")).collect();
+    assert!(ids.is_sorted());
+}
+
+#[test]
+fn arguments_that_are_too_large_are_refused_and_nothing_else_is_lost() {
+    let runner = builder().workers(1).start().expect("a runner");
+    runner.submit(task(1, "a", "echo", 1)).expect("room");
+    let large = task(2, "a", "echo", "x".repeat(9 << 20));
+    let refused = runner.submit(large).expect_err("too large");
+    assert!(matches!(refused.reason, Refused::TooLarge(bytes) if bytes > 9 << 20), "{refused}");
+    assert_eq!(refused.task.id, "2");
+    runner.submit(task(3, "a", "echo", "x".repeat(7 << 20))).expect("room");
+    let bytes = Task::new("4", "a", Value::Bytes(vec![0xC0; 7 << 20].into())).named("echo");
+    runner.submit(bytes).expect("room");
+    let (report, results) = finish(runner);
+    assert_eq!((report.ok, report.failed), (2, 1));
+    let Ended::Error(error) = &results[2].ended else { panic!("{:?}", results[2].id) };
+    assert_eq!(error.class, "bad_arguments", "they arrived, and are no MessagePack");
+}
+
+#[test]
 fn workers_that_end_at_the_close_are_not_replaced() {
     let starts = tempfile::NamedTempFile::new().expect("a file");
     let script = r#"echo >>"$STARTS"; exec "$0""#;

@@ -210,9 +210,21 @@ pub(crate) fn read<'a, T: Deserialize<'a>>(
     let bad = |why: String| FrameError::Body { at, kind, why };
     match encoding {
         Encoding::Json => serde_json::from_slice(body).map_err(|error| bad(error.to_string())),
-        Encoding::MessagePack => {
-            rmp_serde::from_slice(body).map_err(|error| bad(error.to_string()))
+        Encoding::MessagePack => from_message_pack(body).map_err(bad),
+    }
+}
+
+/// A value from MessagePack, and nothing behind it: bytes that go on are another thing than they were taken for.
+pub(crate) fn from_message_pack<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
+    let mut reader = rmp_serde::Deserializer::from_read_ref(bytes);
+    let value = T::deserialize(&mut reader).map_err(|error| error.to_string())?;
+    match IgnoredAny::deserialize(&mut reader) {
+        Err(rmp_serde::decode::Error::InvalidMarkerRead(end))
+            if end.kind() == std::io::ErrorKind::UnexpectedEof =>
+        {
+            Ok(value)
         }
+        _ => Err("bytes behind its end".to_owned()),
     }
 }
 
@@ -292,6 +304,19 @@ mod tests {
         assert_eq!(String::from_utf8_lossy(&out[8..]), want);
         let read: Tasks<'_> = read(Type::Tasks, Encoding::Json, 0, &out[8..]).expect("as written");
         assert_eq!(read.0[0].2[0].5, Payload::Json("[1, 2]".into()));
+    }
+
+    #[test]
+    fn bytes_behind_the_end_are_an_error() {
+        for encoding in BOTH {
+            let mut out = Vec::new();
+            assert!(write(&mut out, Type::Results, encoding, &Results(vec![])));
+            for more in [&b"\xc0"[..], b"0", b"[]", &[0xC1]] {
+                let body = [&out[8..], more].concat();
+                let read = read::<Results<'_>>(Type::Results, encoding, 0, &body);
+                assert!(read.is_err(), "{encoding:?} {more:?}");
+            }
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ mod payload;
 
 pub(crate) use body::{
     Failed, Group, Hello, Init, Logged, Parcel, Ready, Reply, ReplyBody, Results, Retry, Tasks,
-    read, write,
+    from_message_pack, read, write,
 };
 pub(crate) use header::{Decoder, FrameError, Type};
 pub(crate) use payload::{Payload, Text};

@@ -18,7 +18,10 @@
 //! * **I3** Final results of one group come in the order of its tasks: each is made when it is known that no attempt follows, and tasks behind
 //!   it are not run before.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use bgrp::{Failure, Lease, Outcome, Retry};
 
@@ -60,6 +63,7 @@ pub(super) struct Judge {
 /// A lease that the worker has.
 struct Held {
     lease: Lease<Key, Item>,
+    since: Instant,
     outcomes: Vec<Outcome>,
     /// Tasks that were sent.
     sent: usize,
@@ -119,9 +123,9 @@ impl Hand {
         self.leases.iter().map(|held| held.ready(judge)).sum()
     }
 
-    pub(super) fn take(&mut self, lease: Lease<Key, Item>) {
+    pub(super) fn take(&mut self, lease: Lease<Key, Item>, now: Instant) {
         let outcomes = Vec::with_capacity(lease.len());
-        self.leases.push_back(Held { lease, outcomes, sent: 0, answered: 0 });
+        self.leases.push_back(Held { lease, since: now, outcomes, sent: 0, answered: 0 });
     }
 
     /// Up to `most` tasks are sent with the next frame, and no more of them than have so many bytes. Says how many.
@@ -213,6 +217,16 @@ impl Hand {
         self.tidy();
     }
 
+    /// Others wait: what was not sent of leases that were had so long goes back, and behind them.
+    pub(super) fn give_way(&mut self, now: Instant, after: Duration) {
+        for held in &mut self.leases {
+            if now.duration_since(held.since) >= after {
+                held.stop();
+            }
+        }
+        self.tidy();
+    }
+
     /// The worker is gone. What it had and is not answered was not run.
     pub(super) fn give_back_all(&mut self) {
         self.sent.clear();
@@ -279,7 +293,8 @@ impl Held {
             }
             other => other,
         };
-        let quarantined = item.crashes >= judge.crashes || hint == Hint::Never;
+        let never = hint == Hint::Never || matches!(ended, Ended::InputError(_));
+        let quarantined = item.crashes >= judge.crashes || never;
         let failure = Failure::new(ended.to_string());
         let again = if quarantined { None } else { judge.retry.delay(attempts) };
         match (again, hint) {

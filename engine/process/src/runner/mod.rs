@@ -48,6 +48,8 @@ use crate::{
     task::Task,
 };
 
+/// The largest arguments of a task, in bytes: with base64 they fit into a frame, behind what is in it already.
+const LARGEST: usize = 8 << 20;
 /// How often a submit that waits looks whether the run has failed, or whether nobody takes its results.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long what is with workers may take to come back once they are stopped, beside their grace.
@@ -85,6 +87,8 @@ pub enum Refused {
     Full,
     /// There was no room in time.
     TimedOut,
+    /// Its arguments have so many bytes: more than go to a worker. Put them into a file, and its path into the arguments.
+    TooLarge(usize),
     /// The runner is closed, or a failure has halted it.
     Closed,
     /// So many results wait that nothing is run any more, and nobody has asked for one: [`Runner::results`], on another thread.
@@ -98,6 +102,10 @@ impl fmt::Display for Refused {
         match self {
             Self::Full => f.write_str("there is no room now; wait (submit), or raise capacity"),
             Self::TimedOut => f.write_str("there was no room in time"),
+            Self::TooLarge(bytes) => write!(
+                f,
+                "its arguments have {bytes} bytes, and at most {LARGEST} go to a worker; put them into a file, and its path into the arguments"
+            ),
             Self::Closed => f.write_str("the runner is closed"),
             Self::NobodyTakesResults => f.write_str(
                 "results_capacity results wait and nobody takes them; take Runner::results on another thread, or raise it",
@@ -185,6 +193,7 @@ impl Runner {
     /// # Errors
     /// The task, and why it was not accepted.
     pub fn try_submit(&self, task: Task) -> Result<(), SubmitError> {
+        let task = fits(task)?;
         let (key, item) = self.item(task);
         self.engine.try_submit(key, item).map_err(|error| {
             let reason = self.refused(&error.reason);
@@ -193,6 +202,7 @@ impl Runner {
     }
 
     fn submit_until(&self, task: Task, until: Option<Instant>) -> Result<(), SubmitError> {
+        let task = fits(task)?;
         let (mut key, mut item) = self.item(task);
         loop {
             // In steps: whether the run fails, or its results are taken, the engine does not know.
@@ -292,6 +302,14 @@ impl Runner {
             error.or_else(|| ended.err().map(|_| "the runner's thread panicked".to_owned()));
         Report { ok: closed.done, failed: closed.failed, retries: closed.retries, left, error }
     }
+}
+
+fn fits(task: Task) -> Result<Task, SubmitError> {
+    let bytes = task.args.len() + task.id.len() + task.key.as_ref().map_or(0, |key| key.len());
+    if bytes <= LARGEST {
+        return Ok(task);
+    }
+    Err(SubmitError { task: Box::new(task), reason: Refused::TooLarge(bytes) })
 }
 
 fn engine(

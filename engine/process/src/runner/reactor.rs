@@ -39,6 +39,9 @@ pub(super) const LINGER: Duration = Duration::from_millis(200);
 /// How long a worker without tasks that was told to end may take.
 pub(super) const FAREWELL: Duration = Duration::from_secs(2);
 
+/// While others wait, a key has a worker for so long at a time, or for one task.
+const SLICE: Duration = Duration::from_millis(50);
+
 /// What other threads leave for the reactor.
 pub(super) struct Post {
     pub(super) wake: Wake,
@@ -279,16 +282,20 @@ impl Reactor {
             let next = next.filter(|worker| line || worker.hand.unsent(judge) > 0);
             let Some(worker) = next.min_by_key(|worker| worker.hand.open()) else { return };
             let room = room(worker);
+            if line {
+                worker.hand.give_way(now, SLICE);
+            }
             while worker.hand.unsent(judge) < room as usize
                 && let Some(lease) = self.line.pop_front()
             {
-                worker.hand.take(lease);
+                worker.hand.take(lease, now);
             }
-            let tasks = super::wire::send_tasks(worker, room, judge, self.settings.timeout, now);
+            let limit = self.settings.timeout;
+            let tasks = super::wire::send_tasks(worker, room, judge, limit, now, &mut self.results);
+            worker.write();
             if tasks == 0 {
                 return;
             }
-            worker.write();
         }
     }
 

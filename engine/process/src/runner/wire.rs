@@ -5,9 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{hand::Judge, item::Key, worker::Worker};
+use super::{
+    hand::{Answer, Judge},
+    item::Key,
+    worker::Worker,
+};
 use crate::{
     frame::{self, Encoding, Group, Init, Payload, Tasks, Text, Type},
+    result::{Ended, TaskResult},
     task::Value,
 };
 
@@ -45,6 +50,7 @@ pub(super) fn send_tasks(
     judge: &Judge,
     timeout: Option<Duration>,
     now: Instant,
+    results: &mut Vec<TaskResult>,
 ) -> u32 {
     let sent = worker.hand.send(most, BYTES, worker.number, judge);
     if sent == 0 {
@@ -74,7 +80,14 @@ pub(super) fn send_tasks(
         groups.last_mut().expect("the first one opens it").2.push(task);
     }
     let fits = frame::write(&mut worker.out, Type::Tasks, worker.encoding, &Tasks(groups));
-    debug_assert!(fits, "arguments that do not fit are refused at submit");
+    if !fits {
+        // Nothing was written. Too large ones are refused at the submit, so this is not to happen; if it does, it is said, and nothing waits for ever.
+        for number in last + 1 - u64::from(sent)..=last {
+            let ended = Ended::InputError("its arguments cannot be written as a frame".to_owned());
+            worker.hand.answer(number, Answer::Lost(ended), judge, results);
+        }
+        return sent;
+    }
     worker.sent_frame(sent, last, now);
     sent
 }

@@ -16,6 +16,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 pub use self::serve::Context;
 use crate::{
+    frame::from_message_pack,
     result::TaskError,
     task::{Text, Value},
 };
@@ -70,10 +71,7 @@ impl Server {
                     let args = serde_json::from_str(json.get());
                     (args.map_err(|error| wrong(error.to_string()))?, false)
                 }
-                Value::Bytes(bytes) => {
-                    let args = rmp_serde::from_slice(bytes);
-                    (args.map_err(|error| wrong(error.to_string()))?, true)
-                }
+                Value::Bytes(bytes) => (from_message_pack(bytes).map_err(wrong)?, true),
             };
             let value = task(context, args).map_err(|failed| error("error", failed.to_string()))?;
             let bad = |why: String| error("bad_value", why);
