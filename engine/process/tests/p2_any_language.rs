@@ -99,3 +99,59 @@ fn the_runner_has_all_of_them() {
         assert_eq!(got, (0..40).map(|n| (n, n)).collect::<Vec<_>>(), "{tool}");
     }
 }
+
+#[test]
+fn python_tasks_that_misbehave_cost_themselves_only() {
+    if !has("python3") {
+        return;
+    }
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/sdk_cases.py");
+    let runner = Runner::builder(Program::new("python3").arg(file)).workers(1).start();
+    let runner = runner.expect("a runner");
+    let results = runner.results();
+    let submit = |id: &str, name: &str, args: u32| {
+        let args = Value::json(&args).expect("JSON");
+        runner.submit(Task::new(id, "k", args).named(name)).expect("open");
+    };
+    for (id, name, args) in [
+        ("1", "exits", 0),
+        ("2", "interrupts", 0),
+        ("3", "large_error", 2_000_000),
+        ("4", "no_json", 0),
+        ("5", "grows", 1),
+        ("6", "grows", 2),
+        ("7", "forks", 0),
+        ("8", "add_one", 1),
+        ("9", "add_one", 2),
+    ] {
+        submit(id, name, args);
+    }
+    runner.close(std::time::Duration::from_secs(60));
+    let got: Vec<(String, String)> = results
+        .map(|result| {
+            let what = match &result.ended {
+                bgrp_process::Ended::Ok(value) => {
+                    value.to::<serde_json::Value>().expect("JSON").to_string()
+                }
+                bgrp_process::Ended::Error(error) => {
+                    let cut = if error.message.contains("were cut]") { ", cut" } else { "" };
+                    format!("{}{cut}", error.class)
+                }
+                other => other.to_string(),
+            };
+            (result.id.to_string(), what)
+        })
+        .collect();
+    let want = [
+        ("1", "SystemExit"),
+        ("2", "KeyboardInterrupt"),
+        ("3", "ValueError, cut"),
+        ("4", "TypeError"),
+        ("5", "[1]"),
+        ("6", "[1,2]"),
+        ("7", "\"once\""),
+        ("8", "2"),
+        ("9", "3"),
+    ];
+    assert_eq!(got, want.map(|(id, what)| (id.to_owned(), what.to_owned())));
+}
