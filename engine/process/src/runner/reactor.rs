@@ -299,11 +299,15 @@ impl Reactor {
         }
     }
 
-    /// Workers without tasks end.
+    /// Workers without tasks end; those that are not ready yet, at once.
     fn retire(&mut self, now: Instant) {
-        for worker in &mut self.workers {
-            if worker.hand.is_empty() && matches!(worker.state, State::Ready | State::Starting(_)) {
-                worker.drain(now);
+        for worker in self.workers.iter_mut().filter(|worker| worker.hand.is_empty()) {
+            match worker.state {
+                State::Ready => worker.drain(now),
+                State::Starting(_) => {
+                    ends::stop(worker, &mut self.guardian, None, now, self.settings.grace);
+                }
+                State::Draining(_) | State::Stopping(_) => {}
             }
         }
     }
