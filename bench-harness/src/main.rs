@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use bgrp_bench::{
-    command::{compare, experiment, growth, isolation, latency, memory, model, scale, throughput},
+    command::{
+        compare, experiment, growth, isolation, latency, memory, model, runner, scale, throughput,
+    },
     count_alloc::Counting,
 };
 use clap::{Parser, Subcommand};
@@ -42,9 +44,13 @@ enum Command {
     Compare(compare::Args),
     /// The classic experiment: 100,000 calls of 200 groups at a downstream that takes 20 at a time
     Experiment(experiment::Args),
+    /// Trivial tasks in worker processes, beside Python's own pools
+    Runner(runner::Args),
 }
 
 fn main() -> ExitCode {
+    // Its worker processes are this program again.
+    runner::serve_if_worker();
     let Arguments { json, command } = Arguments::parse();
     let result = match &command {
         Command::Throughput(args) => throughput::run(args, json),
@@ -56,6 +62,7 @@ fn main() -> ExitCode {
         Command::Scale(args) => scale::run(args, json),
         Command::Compare(args) => compare::run(args, json),
         Command::Experiment(args) => experiment::run(args, json),
+        Command::Runner(args) => runner::run(args, json),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

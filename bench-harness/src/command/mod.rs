@@ -7,6 +7,7 @@ pub mod isolation;
 pub mod latency;
 pub mod memory;
 pub mod model;
+pub mod runner;
 pub mod scale;
 pub mod throughput;
 
