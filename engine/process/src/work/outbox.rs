@@ -23,6 +23,9 @@ struct State {
     /// The frame that is written; kept for its memory.
     frame: Vec<u8>,
     busy: bool,
+    /// The watching thread sleeps until it is called. It is called at the first task after a pause, not at each frame: that would
+    /// wake it as often as there are frames.
+    asleep: bool,
     lost: bool,
 }
 
@@ -41,8 +44,14 @@ impl Outbox {
         flush: Duration,
         heartbeat: Duration,
     ) -> io::Result<Arc<Self>> {
-        let state =
-            State { replies: Vec::new(), bytes: 0, frame: Vec::new(), busy: false, lost: false };
+        let state = State {
+            replies: Vec::new(),
+            bytes: 0,
+            frame: Vec::new(),
+            busy: false,
+            asleep: false,
+            lost: false,
+        };
         let outbox =
             Arc::new(Self { socket, encoding, state: Mutex::new(state), changed: Condvar::new() });
         let theirs = outbox.clone();
@@ -63,7 +72,9 @@ impl Outbox {
         if !busy {
             self.flush(&mut state);
         }
-        if std::mem::replace(&mut state.busy, busy) != busy && busy {
+        state.busy = busy;
+        if busy && state.asleep {
+            state.asleep = false;
             drop(state);
             self.changed.notify_one();
         }
@@ -142,7 +153,10 @@ impl Outbox {
         let mut state = self.lock();
         loop {
             if !state.busy {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.asleep = true;
+                while state.asleep {
+                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
                 said = Instant::now();
                 continue;
             }
