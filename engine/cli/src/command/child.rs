@@ -23,8 +23,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 
-use super::capture::Capture;
 use super::running::{Running, Stage, send};
+use bgrp_process::command::Capture;
 
 /// How long pipes are read after the command's exit while something else holds them open.
 const PIPE_LINGER: Duration = Duration::from_millis(200);

@@ -7,7 +7,6 @@
 //! ```
 
 pub mod argv;
-pub mod capture;
 pub mod child;
 pub mod limits;
 pub mod running;

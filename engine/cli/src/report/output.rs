@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::console::Console;
-use crate::command::capture::Capture;
 use crate::control::{Control, StopReason};
+use bgrp_process::command::Capture;
 
 /// Our standard output and standard error, for one command at a time.
 #[derive(Debug)]
