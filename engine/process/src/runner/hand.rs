@@ -252,7 +252,9 @@ impl Held {
     fn ready(&self, judge: &Judge) -> usize {
         let waits = judge.stops && self.answered < self.sent;
         let failed = judge.stops && self.outcomes.iter().any(|outcome| *outcome != Outcome::Done);
-        if waits || failed { 0 } else { self.lease.len() - self.sent }
+        // What was not sent was given back already.
+        let stopped = self.outcomes.len() > self.sent;
+        if waits || failed || stopped { 0 } else { self.lease.len() - self.sent }
     }
 
     fn is_over(&self) -> bool {

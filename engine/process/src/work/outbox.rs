@@ -160,8 +160,7 @@ impl Outbox {
                 said = Instant::now();
                 continue;
             }
-            let step = if state.replies.is_empty() { flush.max(heartbeat / 4) } else { flush };
-            let woken = self.changed.wait_timeout(state, step);
+            let woken = self.changed.wait_timeout(state, flush);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
             self.flush(&mut state);
             if state.busy && said.elapsed() >= heartbeat {
