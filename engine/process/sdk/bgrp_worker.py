@@ -33,6 +33,7 @@ VERSION = 1
 LONGEST = 16 << 20
 LARGE = 1 << 20  # longer values go by file
 LONGEST_TEXT = 256 << 10
+LONGEST_WAIT = 1 << 53  # ms
 HELLO, INIT, READY, TASKS, RESULTS, STARTED, LOG, PROGRESS, HEARTBEAT, CANCEL, RECALL, DRAIN, BYE = range(1, 14)
 RUNNER_SAYS = (TASKS, CANCEL, RECALL, DRAIN)
 HEADER = struct.Struct("<IBBH")
@@ -61,7 +62,10 @@ class _Function:
 
     def hint(self, error):
         if isinstance(error, RetryAfter):
-            return max(0, int(error.seconds * 1000))
+            try:
+                return int(min(max(0.0, float(error.seconds) * 1000), LONGEST_WAIT))
+            except Exception:  # no number: a subclass may have left it out
+                return -1
         if isinstance(error, NeverAgain):
             return -2
         return -1 if self.retry_on is None or isinstance(error, self.retry_on) else -2
@@ -171,7 +175,10 @@ def _failed(number, error, hint=-1, name=None):
         message = _clean(error)
     except BaseException as inner:  # an exception whose text fails
         message = "its text cannot be had: %s" % type(inner).__name__
-    trace = _clean("".join(traceback.format_exception(type(error), error, error.__traceback__, chain=True)))
+    try:
+        trace = _clean("".join(traceback.format_exception(type(error), error, error.__traceback__, chain=True)))
+    except BaseException as inner:
+        trace = "its traceback cannot be had: %s" % type(inner).__name__
     return "[%d,1,%s]" % (number, encode([_clean(name or type(error).__name__), message, trace, hint]))
 
 
@@ -181,7 +188,7 @@ class _Worker:
         self.buffer, self.inbox, self.cancelled = bytearray(), collections.deque(), set()
         self.out, self.out_bytes, self.last_flush = [], 0, 0
         self.reading, self.sending = threading.Lock(), threading.RLock()
-        self.busy, self.began, self.recalled = threading.Event(), 0, False
+        self.busy, self.began, self.recalled, self.last = threading.Event(), 0, False, 0
         self.forked = self.ended = False
         self.run_id = ""
 
@@ -230,6 +237,8 @@ class _Worker:
     def read(self, block):
         """Reads once. False at the end of the stream."""
         with self.reading:
+            if block and self.inbox:
+                return True  # the other thread read it meanwhile: there may be nothing more to wait for
             try:
                 data = self.sock.recv(1 << 18, 0 if block else socket.MSG_DONTWAIT)
             except (BlockingIOError, InterruptedError):
@@ -257,10 +266,18 @@ class _Worker:
                 self.cancelled.add(json.loads(body)[0])
             elif kind == RECALL:
                 self.recalled = True
-                waiting = [frame for frame in self.inbox if frame[0] == TASKS]
-                for frame in waiting:
-                    self.inbox.remove(frame)
-                    self.not_run(json.loads(frame[1]))
+                # One by one: the main thread may take frames out meanwhile.
+                kept = []
+                while True:
+                    try:
+                        frame = self.inbox.popleft()
+                    except IndexError:
+                        break
+                    if frame[0] == TASKS:
+                        self.not_run(json.loads(frame[1]))
+                    else:
+                        kept.append(frame)
+                self.inbox.extend(kept)
             else:
                 self.inbox.append((kind, body))
         del buffer[:at]
@@ -313,7 +330,7 @@ class _Worker:
             error = LookupError("%s: this worker knows %s" % (name or "a task without a name", known))
             self.answer(_failed(number, error, -2, "unknown_task"))
             return 1, True
-        cell, clock = self.cell, time.monotonic_ns
+        cell, clock, self.last = self.cell, time.monotonic_ns, number
         began = self.began = clock()
         if cell is not None:
             cell[1] = began
@@ -410,6 +427,12 @@ class _Worker:
             if self.ended or not self.read(True):
                 return 0
 
+    def blame_last(self):
+        """The worker ends and should not: the task that ran last has most likely done it, say by closing the channel."""
+        if self.cell is not None and self.last and not self.forked:
+            self.cell[1] = time.monotonic_ns()
+            self.cell[0] = self.last
+
     def after_fork(self):
         self.forked = True
         self.sock.close()
@@ -440,6 +463,7 @@ def run():
     except BrokenPipeError:
         code = 0  # the runner is gone
     except BaseException:
+        worker.blame_last()
         traceback.print_exc()
     for stream in (sys.stdout, sys.stderr):
         try:
