@@ -188,7 +188,7 @@ class _Worker:
         self.buffer, self.inbox, self.cancelled = bytearray(), collections.deque(), set()
         self.out, self.out_bytes, self.last_flush = [], 0, 0
         self.reading, self.sending = threading.Lock(), threading.RLock()
-        self.busy, self.began, self.recalled, self.last = threading.Event(), 0, False, 0
+        self.busy, self.began, self.recalled, self.unsent = threading.Event(), 0, False, []
         self.forked = self.ended = False
         self.run_id = ""
 
@@ -222,8 +222,12 @@ class _Worker:
                 bodies = [("[" + ",".join(part) + "]").encode() for part in (texts[:half], texts[half:])]
             else:
                 bodies = [body]
-            for body in bodies:
-                self.sock.sendall(HEADER.pack(len(body), RESULTS, 0, 0) + body)
+            try:
+                for body in bodies:
+                    self.sock.sendall(HEADER.pack(len(body), RESULTS, 0, 0) + body)
+            except OSError:
+                self.unsent += texts
+                raise
         self.last_flush = time.monotonic_ns()
 
     def answer(self, text):
@@ -330,7 +334,7 @@ class _Worker:
             error = LookupError("%s: this worker knows %s" % (name or "a task without a name", known))
             self.answer(_failed(number, error, -2, "unknown_task"))
             return 1, True
-        cell, clock, self.last = self.cell, time.monotonic_ns, number
+        cell, clock = self.cell, time.monotonic_ns
         began = self.began = clock()
         if cell is not None:
             cell[1] = began
@@ -427,11 +431,13 @@ class _Worker:
             if self.ended or not self.read(True):
                 return 0
 
-    def blame_last(self):
-        """The worker ends and should not: the task that ran last has most likely done it, say by closing the channel."""
-        if self.cell is not None and self.last and not self.forked:
+    def blame(self):
+        """The channel is broken, not closed by the runner. If one result only could not be sent, its task has broken it, by closing all
+        descriptors, say. Of several it cannot be told; the first result of the next worker is sent at once, so it comes out in the end."""
+        unsent = self.unsent + self.out
+        if self.cell is not None and len(unsent) == 1 and not self.forked:
             self.cell[1] = time.monotonic_ns()
-            self.cell[0] = self.last
+            self.cell[0] = int(unsent[0][1 : unsent[0].index(",")])
 
     def after_fork(self):
         self.forked = True
@@ -463,7 +469,7 @@ def run():
     except BrokenPipeError:
         code = 0  # the runner is gone
     except BaseException:
-        worker.blame_last()
+        worker.blame()
         traceback.print_exc()
     for stream in (sys.stdout, sys.stderr):
         try:
