@@ -125,7 +125,7 @@ fn outcome(answer: Answer) -> Outcome {
     match answer {
         Answer::Done => Outcome::Done,
         Answer::Retry(reason) => Outcome::Retry(Failure::new(reason)),
-        Answer::Again => Outcome::RetryAfter(Duration::ZERO, Failure::new("not run yet")),
+        Answer::Again => Outcome::NotRun,
         Answer::Fail(reason) => Outcome::Fail(Failure::new(reason)),
     }
 }

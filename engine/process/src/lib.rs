@@ -10,6 +10,7 @@ mod book {
     struct Guide;
 }
 
+mod clock;
 pub mod command;
 mod frame;
 pub mod guardian;

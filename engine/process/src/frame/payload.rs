@@ -19,6 +19,8 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
+use crate::task::Value;
+
 /// See the module text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Payload<'a> {
@@ -26,6 +28,30 @@ pub(crate) enum Payload<'a> {
     Bytes(Cow<'a, [u8]>),
     JsonFile(Cow<'a, str>),
     BytesFile(Cow<'a, str>),
+}
+
+impl Payload<'_> {
+    /// What it says, read from its file where it is in one, which is removed then.
+    pub(crate) fn into_value(self) -> Result<Value, String> {
+        let read = |path: &str| {
+            let bytes = std::fs::read(path).map_err(|error| format!("{path}: {error}"))?;
+            let _ = std::fs::remove_file(path);
+            Ok::<_, String>(bytes)
+        };
+        let json = |text: String| {
+            let raw = RawValue::from_string(text);
+            raw.map(Value::Json).map_err(|error| format!("no JSON: {error}"))
+        };
+        match self {
+            Self::Json(text) => json(text.into_owned()),
+            Self::Bytes(bytes) => Ok(Value::Bytes(bytes.into_owned().into())),
+            Self::JsonFile(path) => {
+                let text = String::from_utf8(read(&path)?);
+                json(text.map_err(|error| format!("{path}: {error}"))?)
+            }
+            Self::BytesFile(path) => Ok(Value::Bytes(read(&path)?.into())),
+        }
+    }
 }
 
 /// Bytes, as a format of bytes has them.

@@ -159,8 +159,7 @@ impl Reactor {
     /// A worker that has had nothing to do for long ends, if more than the least number of them are there.
     fn check_idle(&mut self, at: usize, now: Instant) -> Option<Instant> {
         let least = *self.settings.workers.start();
-        let usable = |worker: &&Worker| matches!(worker.state, State::Ready | State::Starting(_));
-        if self.workers.iter().filter(usable).count() <= least {
+        if self.workers.iter().filter(|worker| worker.is_usable()).count() <= least {
             return None;
         }
         let until = self.workers[at].moved + IDLE;

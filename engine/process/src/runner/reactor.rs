@@ -180,10 +180,9 @@ impl Reactor {
     /// A worker for each lease that would wait, up to the bound; and the least number always.
     fn start_workers(&mut self, now: Instant) {
         let (least, most) = (*self.settings.workers.start(), *self.settings.workers.end());
-        let usable = |worker: &&Worker| matches!(worker.state, State::Starting(_) | State::Ready);
-        let live = self.workers.iter().filter(usable).count();
-        let busy =
-            self.workers.iter().filter(usable).filter(|worker| !worker.hand.is_empty()).count();
+        let usable = || self.workers.iter().filter(|worker| worker.is_usable());
+        let live = usable().count();
+        let busy = usable().filter(|worker| !worker.hand.is_empty()).count();
         let wanted = (busy + self.line.len()).clamp(least, most);
         // Those that are being stopped count: the system has them still.
         let free = most.saturating_sub(self.workers.len());
@@ -313,12 +312,7 @@ impl Reactor {
     }
 
     /// Sleeps until something is there, and takes it in.
-    fn sleep(
-        &mut self,
-        due: Option<Instant>,
-        now: Instant,
-        ready: &mut Vec<(Option<usize>, Source)>,
-    ) {
+    fn sleep(&mut self, due: Option<Instant>, now: Instant, ready: &mut Vec<(usize, Source)>) {
         ready.clear();
         let due = [due, self.starts.wait(now).map(|wait| now + wait)].into_iter().flatten().min();
         let (guardian, wake);
@@ -330,7 +324,7 @@ impl Reactor {
             ];
             for (at, worker) in self.workers.iter().enumerate() {
                 for (source, fd, write) in worker.fds() {
-                    names.push((Some(at), source));
+                    names.push((at, source));
                     fds.push(poll_fd(fd, write));
                 }
             }
@@ -345,7 +339,7 @@ impl Reactor {
         }
         self.post.wake.hear(wake);
         for (worker, source) in ready.drain(..) {
-            self.take_in(worker.expect("named above"), source);
+            self.take_in(worker, source);
         }
         if guardian || self.guardian.wants_write() {
             self.hear_guardian();

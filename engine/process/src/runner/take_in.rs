@@ -10,12 +10,11 @@ use super::{
 };
 use crate::{
     frame::{
-        self, Encoding, Failed, FrameError, Hello, Logged, Payload, Ready, ReplyBody, Results,
-        Retry, Type,
+        self, Encoding, Failed, FrameError, Hello, Logged, Ready, ReplyBody, Results, Retry, Type,
     },
     log::{Log, Origin},
     result::{TaskError, cut},
-    task::{Text, Value},
+    task::Text,
 };
 
 /// The longest text of an error that is kept; what is cut off is said.
@@ -205,12 +204,12 @@ fn origin(stream: usize) -> Origin {
 fn answer(body: ReplyBody<'_>) -> Answer {
     match body {
         ReplyBody::NotRun => Answer::NotRun,
-        ReplyBody::Ok(payload) => match value(payload) {
+        ReplyBody::Ok(payload) => match payload.into_value() {
             Ok(value) => Answer::Ok(value),
             Err(why) => Answer::Error(
                 TaskError {
                     class: Text::const_new("ValueLost"),
-                    message: why,
+                    message: format!("its value is lost: {why}"),
                     trace: String::new(),
                 },
                 Hint::Policy,
@@ -230,30 +229,4 @@ fn answer(body: ReplyBody<'_>) -> Answer {
             Answer::Error(error, hint)
         }
     }
-}
-
-fn value(payload: Payload<'_>) -> Result<Value, String> {
-    let json = |text: String| {
-        serde_json::value::RawValue::from_string(text)
-            .map_err(|error| format!("a value that is no JSON: {error}"))
-    };
-    match payload {
-        Payload::Json(text) => json(text.into_owned()).map(Value::Json),
-        Payload::Bytes(bytes) => Ok(Value::Bytes(bytes.into_owned().into())),
-        Payload::JsonFile(path) => {
-            let text = from_file(&path)?;
-            String::from_utf8(text)
-                .map_err(|error| format!("{path}: {error}"))
-                .and_then(json)
-                .map(Value::Json)
-        }
-        Payload::BytesFile(path) => from_file(&path).map(|bytes| Value::Bytes(bytes.into())),
-    }
-}
-
-fn from_file(path: &str) -> Result<Vec<u8>, String> {
-    let bytes =
-        std::fs::read(path).map_err(|error| format!("its value is lost, {path}: {error}"))?;
-    let _ = std::fs::remove_file(path);
-    Ok(bytes)
 }

@@ -19,6 +19,7 @@ use rustix::{
 
 use super::{cell::Cell, hand::Hand, lines::Lines, pace::Pace};
 use crate::{
+    clock::monotonic_ns,
     frame::{Decoder, Encoding},
     guardian::Fds,
     result::Ended,
@@ -147,6 +148,11 @@ impl Worker {
         matches!(self.state, State::Ready)
     }
 
+    /// It has tasks or may get some.
+    pub(super) fn is_usable(&self) -> bool {
+        matches!(self.state, State::Starting(_) | State::Ready)
+    }
+
     /// Frames of tasks that it has not answered wholly.
     pub(super) fn frames(&self) -> usize {
         self.frames.len()
@@ -184,7 +190,7 @@ impl Worker {
         if let Some((number, began)) = self.cell.read()
             && self.hand.find(number).is_some()
         {
-            return Some((number, monotonic().saturating_sub(Duration::from_nanos(began))));
+            return Some((number, Duration::from_nanos(monotonic_ns().saturating_sub(began))));
         }
         if let Some((number, since)) = self.said
             && self.hand.find(number).is_some()
@@ -267,10 +273,4 @@ impl Stream {
         self.pipe = None;
         self.lines.end().into_iter().for_each(&mut line);
     }
-}
-
-/// The clock of the cell.
-fn monotonic() -> Duration {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }

@@ -11,6 +11,7 @@ use std::{
 
 use super::{Server, error, outbox::Outbox, page::Page};
 use crate::{
+    clock::monotonic_ns,
     frame::{
         self, Decoder, Encoding, Failed, Group, Hello, Init, Logged, Parcel, Payload, Ready, Reply,
         ReplyBody, Retry, Tasks, Type,
@@ -66,7 +67,7 @@ impl Context<'_> {
     /// What is left of the time that this attempt may take; `None`: as long as it likes.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
-        let spent = Duration::from_nanos(monotonic().saturating_sub(self.began));
+        let spent = Duration::from_nanos(monotonic_ns().saturating_sub(self.began));
         self.limit.map(|limit| limit.saturating_sub(spent))
     }
 
@@ -192,7 +193,7 @@ impl Worker<'_> {
 
     fn run_one(&self, key: Option<&str>, task: Parcel<'_>) -> bool {
         let Parcel(number, id, name, attempt, limit, args) = task;
-        let began = monotonic();
+        let began = monotonic_ns();
         if let Some(page) = &self.page {
             page.begin(number, began);
         }
@@ -202,14 +203,14 @@ impl Worker<'_> {
         let context = Context { number, id, key, attempt, run, limit, began, outbox, retry };
         let name = name.as_ref().map(|name| &*name.0);
         let ended = self.server.find(name).and_then(|function| {
-            let args = value(args)?;
+            let args = args.into_value().map_err(|why| error("bad_arguments", why))?;
             catch_unwind(AssertUnwindSafe(|| function(&context, args)))
                 .unwrap_or_else(|payload| Err(error("panic", words(&*payload))))
         });
         if let Some(page) = &self.page {
             page.end();
         }
-        let took = Duration::from_nanos(monotonic().saturating_sub(began));
+        let took = Duration::from_nanos(monotonic_ns().saturating_sub(began));
         let ok = ended.is_ok();
         let (body, size) = match ended {
             Ok(value) => {
@@ -230,28 +231,6 @@ fn refused(failed: TaskError, retry: Retry) -> ReplyBody<'static> {
     let text = |text: String| frame::Text(cut(&text, LONGEST_TEXT).into());
     let class = frame::Text(failed.class.to_string().into());
     ReplyBody::Error(Failed(class, text(failed.message), text(failed.trace), retry))
-}
-
-fn value(payload: Payload<'_>) -> Result<Value, TaskError> {
-    let lost = |why: String| error("bad_arguments", why);
-    let read = |path: &str| {
-        let bytes = std::fs::read(path).map_err(|error| lost(format!("{path}: {error}")))?;
-        let _ = std::fs::remove_file(path);
-        Ok(bytes)
-    };
-    let json = |text: String| {
-        let raw = serde_json::value::RawValue::from_string(text);
-        raw.map(Value::Json).map_err(|error| lost(error.to_string()))
-    };
-    match payload {
-        Payload::Json(text) => json(text.into_owned()),
-        Payload::Bytes(bytes) => Ok(Value::Bytes(bytes.into_owned().into())),
-        Payload::BytesFile(path) => read(&path).map(|bytes| Value::Bytes(bytes.into())),
-        Payload::JsonFile(path) => {
-            let text = String::from_utf8(read(&path)?).map_err(|error| lost(error.to_string()))?;
-            json(text)
-        }
-    }
 }
 
 fn payload(value: Value) -> ReplyBody<'static> {
@@ -295,10 +274,4 @@ fn take_fd(name: &str) -> io::Result<Option<OwnedFd>> {
     let fd = unsafe { OwnedFd::from_raw_fd(number) };
     rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)?;
     Ok(Some(fd))
-}
-
-/// The clock of the cell, in ns.
-fn monotonic() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
